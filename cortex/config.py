@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import attrs
 import platformdirs
 
+from cortex.domain.callbacks import Signer
 from cortex.domain.errors import UsageError
 from cortex.domain.model_endpoints import ModelEndpoint, model_endpoints
 from cortex.domain.policy import CODE_WAIT_S, NAME_MAX
@@ -37,6 +38,7 @@ All count from when the orchestrator began to end the pod: `kill_s` is its grace
 """
 SHARDS_MAX: Final = 1000
 VERSION_MAX: Final = 100
+SECRET_CHARS_MIN: Final = 32
 FLAGS: Final = {
     "tick_runners": "--runners",
     "tick_shard": "--shard",
@@ -132,6 +134,16 @@ def networks_of(text: str | None) -> tuple[IPv4Network | IPv6Network, ...]:
             f"setting http_proxies is {str(text)[:200]!r}: {error}",
             hint="addresses and networks, such as 127.0.0.1,10.1.0.0/16",
         ) from error
+
+
+def _secrets(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    for secret in [] if value is None else value.split(","):
+        if not (secret.isascii() and secret.isprintable() and len(secret) >= SECRET_CHARS_MIN):
+            raise UsageError(
+                f"setting callback_secret has a secret of {len(secret)} characters, not of "
+                f"{SECRET_CHARS_MIN} or more in ASCII",
+                hint="make one with: openssl rand -hex 32",
+            )
 
 
 def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -265,6 +277,20 @@ class Settings:
                 "none: http:// and `http`, unless that is 0.0.0.0, [::] or port 0"
             ),
             "kind": "URL",
+            "project": False,
+        },
+    )
+    callback_secret: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_secrets,
+        repr=False,
+        metadata={
+            "doc": (
+                "secret of 32 or more characters, the same on all pods, that signs the URLs of "
+                "`ctx.callback_url`; after a comma, former ones that signed URLs still in use"
+            ),
+            "kind": "text",
             "project": False,
         },
     )
@@ -520,6 +546,16 @@ class Settings:
         return tuple(each.key_variable for each in self.models if each.key_variable is not None)
 
     @property
+    def callback_secrets(self) -> tuple[str, ...]:
+        """The secrets of `callback_secret`: the one that signs, then former ones."""
+        return tuple(self.callback_secret.split(",")) if self.callback_secret else ()
+
+    @property
+    def signer(self) -> Signer:
+        """Signs the callback URLs of jobs."""
+        return Signer(self.page_url, self.callback_secrets)
+
+    @property
     def folder_roots(self) -> tuple[Path, ...]:
         """Folders in which agents of jobs submitted over HTTP may work."""
         return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
@@ -581,6 +617,8 @@ class Settings:
 
 FIELDS: Final = attrs.fields_dict(Settings)
 NAMES: Final = tuple(FIELDS)
+SECRET: Final = frozenset({"dsn", "callback_secret"})
+"""Settings whose values are not shown."""
 _COUNTED_FROM: Final = "seconds from when its preStop hook begins, pre_stop_s before SIGTERM"
 GONE: Final = {
     "drain_s": ("abort_s", f"to hand back jobs that still run, {_COUNTED_FROM}"),
@@ -687,7 +725,8 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
         raise UsageError(f"{source}: {error.message}", hint=error.hint) from error
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         # A table or list may be nested more deeply than can be shown.
-        shown = "" if name == "dsn" or isinstance(value, dict | list) else f" {value!r},"
+        is_hidden = name in SECRET or isinstance(value, dict | list)
+        shown = "" if is_hidden else f" {value!r},"
         kind = field.metadata["kind"]
         raise UsageError(f"{source}: setting {name} is{shown} not {kind}") from error
     return converted

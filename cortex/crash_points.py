@@ -164,6 +164,9 @@ POINTS: Final[dict[str, Point]] = {
     "after_withdraw": Point("the signal is the first of its queue again", ()),
     "before_waits": Point("jobs that have what they wait for are about to go on", (Kind.POD,)),
     "after_waits": Point("jobs that had what they waited for have tasks again", ()),
+    # a callback URL; no program of chaos opens one: tests/callbacks kills at each of these
+    "before_callback": Point("a callback is about to be opened", ()),
+    "after_callback": Point("the callback is open, its step is not on record", ()),
     # a call in a batch; no program of chaos makes one: tests/batches kills at each of these
     "before_batch_add": Point("a call is about to wait for a batch, with its room", ()),
     "after_batch_add": Point("the call waits, its job does not yet", ()),

@@ -3928,6 +3928,7 @@ BEGIN
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.taken_line = g.id;
+    DELETE FROM cortex.callback o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
     WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
@@ -6192,8 +6193,8 @@ BEGIN
     END IF;
 END $function$;
 
--- The job that receives what is sent to this one: itself, or the one that continues it. Raises if there is none, and for a job that the caller may not know of.
-CREATE FUNCTION cortex.signal_target(job uuid, of_tenant text)
+-- The job that receives what is sent to this one: itself, or the one that continues it. Raises if there is none, unless this key shows that it was sent before, and for a job that the caller may not know of.
+CREATE FUNCTION cortex.signal_target(job uuid, of_tenant text, idempotency_key text)
  RETURNS cortex.job_record
  LANGUAGE plpgsql
  STABLE
@@ -6214,7 +6215,11 @@ BEGIN
     IF asked.finished_at IS NOT NULL THEN
         SELECT j.* INTO target FROM cortex.job_record j
         WHERE j.lineage_id = coalesce(asked.lineage_id, asked.id) AND j.finished_at IS NULL;
-        IF NOT FOUND THEN
+        IF NOT FOUND AND EXISTS (
+            SELECT FROM cortex.signal s WHERE s.lineage_id = coalesce(asked.lineage_id, asked.id)
+              AND s.idempotency_key = signal_target.idempotency_key) THEN
+            RETURN asked;  -- the same signal again, whose sender has not heard that it arrived
+        ELSIF target.id IS NULL THEN
             RAISE EXCEPTION 'job % is %: it has ended and receives no signals', job, asked.status
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'signal_to_ended_job',
                       HINT = CASE WHEN asked.status = 'FAILED' THEN 'retry it first: cortex dead retry ' || asked.id
@@ -6223,7 +6228,7 @@ BEGIN
     END IF;
     RETURN target;
 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.signal_target(uuid,text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION cortex.signal_target(uuid,text,text) FROM PUBLIC;
 
 -- Sends a signal from any language, in the caller's transaction: to a job, or to a key, for the job that asks for it; returns its id. Sending the same again to the same job or key under an idempotency key does nothing; another one raises. Raises for a job that has ended.
 CREATE FUNCTION cortex.send_signal(name text, payload jsonb DEFAULT 'null'::jsonb, job uuid DEFAULT NULL::uuid, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text)
@@ -6252,7 +6257,7 @@ BEGIN
     made.tenant := coalesce(own_tenant, send_signal.tenant);
     made.key := send_signal.key;
     IF send_signal.job IS NOT NULL THEN
-        target := cortex.signal_target(send_signal.job, made.tenant);
+        target := cortex.signal_target(send_signal.job, made.tenant, send_signal.idempotency_key);
         made.tenant := target.tenant;
         made.job_id := target.id;
         made.lineage_id := coalesce(target.lineage_id, target.id);
@@ -6402,3 +6407,22 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_signals(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_signals(integer) TO cortex_runtime;
+
+-- URLs to which anybody may POST signals of one name to one job: see ctx.callback_url.
+CREATE TABLE cortex.callback (
+    id uuid NOT NULL,  -- Its id in the URL, which is no secret: derived from the lineage and the step.
+    lineage_id uuid NOT NULL,  -- The first job of the lineage that receives what is posted.
+    token_digest bytea NOT NULL,  -- SHA-256 of the token in the URL, which is stored nowhere.
+    step text NOT NULL,  -- Key of the step that opened it.
+    name text NOT NULL,  -- The name of its signals.
+    schema jsonb,  -- JSON schema of the bodies that it takes; null: any JSON.
+    opened_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was opened.
+    expires_at timestamptz NOT NULL,  -- From then on it takes nothing.
+    CONSTRAINT callback_pkey PRIMARY KEY (id),
+    CONSTRAINT callback_name_check CHECK (length(name) >= 1 AND length(name) <= 100),
+    CONSTRAINT callback_step_check CHECK (length(step) >= 1 AND length(step) <= 500),
+    CONSTRAINT callback_token_digest_check CHECK (octet_length(token_digest) = 32)
+);
+CREATE INDEX callback_of_job ON cortex.callback USING btree (lineage_id);
+GRANT INSERT, SELECT, UPDATE ON cortex.callback TO cortex_runtime;
+GRANT SELECT (id, lineage_id, step, name, schema, opened_at, expires_at) ON cortex.callback TO cortex_reader;

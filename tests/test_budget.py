@@ -37,6 +37,7 @@ BUDGETS_S: Final = {
     "tests/agent": 19.5,
     "tests/batches": 2.5,  # one of them kills pods
     "tests/bench": 1.0,
+    "tests/callbacks": 10.0,  # three of them kill pods
     "tests/chaos": 38.0,
     "tests/cli": 47.0,
     "tests/client": 3.5,

@@ -71,6 +71,8 @@ def _value(name: str, value: Any) -> str | int | float | bool | None:
         return str(value)
     if name == "models":
         return ", ".join(each.name for each in value) or None
+    if name == "callback_secret" and value:
+        return "(hidden)"
     plain: str | int | float | bool | None = redact(value) if name == "dsn" and value else value
     return plain
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from cortex.client.core import Core, job_id_of
 from cortex.client.handles import Handle, Submitted
 from cortex.client.loops import Loop, current_loop
+from cortex.client.signals import Signal
 from cortex.client.sql import Sql
 from cortex.client.submission import Options, SharedOptions, SubmittableJob, split
 
@@ -180,6 +181,24 @@ class Client:
         given = list(payloads)  # here: trio's calls run in another thread
         ids = await self._loop.run(partial(self._core.submit_many, job, given, shared))
         return [Handle(each, self._core, self._loop, job) for each in ids]
+
+    async def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        key: str,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> UUID:
+        """Send a signal to a key, for the job that asks for it: `ctx.receive(name, key=key)`.
+
+        That job may come later: the signal is kept for 24 hours. Returns the signal's id; sending
+        it again under the same `idempotency_key` does nothing. What a login sends that may only
+        submit, the jobs that it has submitted receive. To signal one job: `Handle.signal`.
+        """
+        wanted = Signal.of(name, payload, key=key, tenant=tenant, idempotency_key=idempotency_key)
+        return await self._loop.run(partial(self._core.signal, wanted))
 
     @overload
     def handle(self, job_id: UUID | str, job: SubmittableJob[R]) -> Handle[R]: ...

@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 
 from cortex.client.following import Followers
+from cortex.client.signals import Signal
 from cortex.client.submission import Options, SubmittableJob, submission, submissions
 from cortex.client.waiting import Waits
 from cortex.domain.argument_check import CodeArguments, check_payload
@@ -39,7 +40,7 @@ from cortex.postgres.database import (
 )
 from cortex.postgres.dedicated import Dedicated
 from cortex.postgres.migrate import check_applied
-from cortex.store import clients, codes, jobs
+from cortex.store import clients, codes, jobs, signals
 from cortex.store.clients import Rights
 from cortex.store.codes import ServedType
 from cortex.store.lost_replies import repeat_if_lost
@@ -216,6 +217,24 @@ class Core:
             return ids[at - 1]
 
         return new_id
+
+    async def signal(self, wanted: Signal) -> UUID:
+        """Send a signal and return its id: once, although a reply may be lost.
+
+        Raises `NotFoundError`, `ConflictError` for a job that has ended, `KeyReusedError`.
+        """
+        call = partial(
+            signals.send,
+            self.db,
+            wanted.name,
+            wanted.payload,
+            job=wanted.job,
+            key=wanted.key,
+            tenant=wanted.tenant,
+            idempotency_key=wanted.idempotency_key or str(self.chance.new_id()),
+        )
+        sent, _ = await repeat_if_lost(call)
+        return sent
 
     async def _surely(self, call: Callable[[], Awaitable[T]], some: Sequence[Submission]) -> T:
         """Make a submit that may be repeated; repeat it if its reply was lost."""

@@ -10,6 +10,7 @@ import attrs
 from cortex.client.core import WAIT_DEFAULT_S, Core, checked_timeout
 from cortex.client.loops import Loop, ThreadLoop
 from cortex.client.outcome import result_of
+from cortex.client.signals import Signal
 from cortex.client.submission import SubmittableJob
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job_feed import START, JobEvent, Position
@@ -52,6 +53,17 @@ class Handle(Generic[R]):
         `result` raises for a job that cannot be read.
         """
         return _Events(self, checked_timeout(timeout))
+
+    async def signal(
+        self, name: str, payload: object = None, *, idempotency_key: str | None = None
+    ) -> UUID:
+        """Send the job a signal, which `ctx.receive(name)` gets; return the signal's id.
+
+        It waits until the job receives it. Sending it again under the same `idempotency_key` does
+        nothing. Raises `ConflictError` if the job has ended, `NotFoundError`, `KeyReusedError`.
+        """
+        wanted = Signal.of(name, payload, job=self.id, idempotency_key=idempotency_key)
+        return await self._loop.run(partial(self._core.signal, wanted))
 
     async def cancel(self, reason: str, *, by: str | None = None) -> "Cancellation":
         """Cancel the job, or request it from the pod that runs it; needs `cortex_runtime`.
@@ -104,6 +116,13 @@ class SyncHandle(Generic[R]):
             if cursor.is_over:
                 return
             self._loop.call(cursor.read)
+
+    def signal(
+        self, name: str, payload: object = None, *, idempotency_key: str | None = None
+    ) -> UUID:
+        """Send the job a signal, as `Handle.signal` does."""
+        wanted = Signal.of(name, payload, job=self.id, idempotency_key=idempotency_key)
+        return self._loop.call(partial(self._core.signal, wanted))
 
     def cancel(self, reason: str, *, by: str | None = None) -> "Cancellation":
         """Cancel the job, as `Handle.cancel` does."""

@@ -1,10 +1,18 @@
-"""`client.sql`: submits as part of the caller's own transaction."""
+"""`client.sql`: submits and signals as part of the caller's own transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
+from uuid import UUID
 
-from cortex.client.statements import Statement, submit_many_statement, submit_statement
+from cortex.client.core import job_id_of
+from cortex.client.signals import Signal
+from cortex.client.statements import (
+    Statement,
+    signal_statement,
+    submit_many_statement,
+    submit_statement,
+)
 from cortex.client.submission import Options, SharedOptions, SubmittableJob, split
 from cortex.domain.clock import Chance
 
@@ -54,3 +62,28 @@ class Sql:
         """Return a statement that submits many jobs of one type and returns the list of ids."""
         shared = Options.of(options)
         return submit_many_statement(job, payloads, shared, new_id=self._new_id)
+
+    def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        job: UUID | str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Statement:
+        """Return a statement that sends a signal to a job or to a key, and returns its id.
+
+        It arrives when the transaction commits, and not if it rolls back.
+        """
+        return signal_statement(
+            Signal.of(
+                name,
+                payload,
+                job=None if job is None else job_id_of(job),
+                key=key,
+                tenant=tenant,
+                idempotency_key=idempotency_key,
+            )
+        )

@@ -1,4 +1,4 @@
-"""SQL that submits jobs inside the caller's own transaction, for any driver.
+"""SQL that submits jobs and sends signals inside the caller's own transaction, for any driver.
 
 Drivers disagree about placeholders (`$1`, `%s`, `:name`), so the statement has none: its values are
 literals. Text other than plain words is written in base64, which holds no character that SQL, a
@@ -13,6 +13,7 @@ from uuid import UUID
 
 import orjson
 
+from cortex.client.signals import Signal
 from cortex.client.submission import Options, SubmittableJob, submission, submissions
 from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import UsageError
@@ -102,6 +103,20 @@ def submit_many_statement(
     rows_of = f"jsonb_array_elements({rows}) WITH ORDINALITY AS j(row, n)"
     text = f"SELECT cortex.submit_jobs({', '.join(columns)}) AS ids FROM {rows_of}"  # noqa: S608 -- literals of this module
     return Statement(text, {})
+
+
+def signal_statement(signal: Signal) -> Statement:
+    """Return a statement that sends a signal; its one value is the signal's id."""
+    given = {
+        "name": _text(signal.name),
+        "payload": _json(signal.payload),
+        "job": None if signal.job is None else f"CAST('{signal.job}' AS uuid)",
+        "key": _text(signal.key),
+        "tenant": _text(signal.tenant),
+        "idempotency_key": _text(signal.idempotency_key),
+    }
+    named = ", ".join(f"{name} => {value}" for name, value in given.items() if value is not None)
+    return Statement(f"SELECT cortex.send_signal({named}) AS id", {})
 
 
 def _check(job: SubmittableJob[Any] | str, jobs: Iterable[Submission]) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 from cortex.client.core import Core, job_id_of
 from cortex.client.handles import Submitted, SyncHandle
 from cortex.client.loops import ThreadLoop
+from cortex.client.signals import Signal
 from cortex.client.sql import Sql
 from cortex.client.submission import Options, SharedOptions, SubmittableJob, split
 
@@ -162,6 +163,19 @@ class SyncClient:
         given = list(payloads)  # here: their source may belong to this thread, as rows of Django do
         ids = self._loop.call(partial(self._core.submit_many, job, given, shared))
         return [SyncHandle(each, self._core, self._loop, job) for each in ids]
+
+    def signal(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        key: str,
+        tenant: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> UUID:
+        """Send a signal to a key, as `Client.signal` does."""
+        wanted = Signal.of(name, payload, key=key, tenant=tenant, idempotency_key=idempotency_key)
+        return self._loop.call(partial(self._core.signal, wanted))
 
     @overload
     def handle(self, job_id: UUID | str, job: SubmittableJob[R]) -> SyncHandle[R]: ...

@@ -58,10 +58,10 @@ def _misfits(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
 
 def _of_kind(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
     kind = schema["type"]
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         yield path, f"cannot be checked: its schema has the type {_shown(kind)}"
         return
-    expected, is_kind = _KINDS[kind]
+    expected, is_kind = KINDS[kind]
     if not is_kind(value):
         yield path, f"must be {expected}{_got(value)}"
     elif kind == "string":
@@ -89,7 +89,7 @@ def _of_text(schema: Mapping[str, Any], text: str, path: Path) -> Found:
     if "\0" in text or LONE_SURROGATE.search(text):
         yield path, "must be text without NUL and halves of surrogate pairs"
     elif (written := schema.get("format")) is not None:
-        expected, parse = _FORMATS.get(written, (f"of the format {_shown(written)}", _refuse))
+        expected, parse = FORMATS.get(written, (f"of the format {_shown(written)}", _refuse))
         try:
             parse(text)
         except ValueError:
@@ -156,7 +156,7 @@ KEYWORDS: Final = frozenset(
         "type",
     }
 )
-_KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "string": ("text", lambda value: isinstance(value, str)),
     "integer": (
         "a whole number",
@@ -169,7 +169,7 @@ _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "object": ("a mapping", lambda value: isinstance(value, dict)),
 }
 """By JSON Schema's type name: the description for people, and the check."""
-_FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
+FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
     "uuid": ("a UUID", UUID),
     "date": ("a date such as 2026-01-31", date.fromisoformat),
     "date-time": ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),

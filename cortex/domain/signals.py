@@ -1,9 +1,16 @@
-"""Signals that steps of jobs have received."""
+"""Names and keys of signals, as the database checks them too, and what steps have received."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import attrs
+
+from cortex.domain.errors import UsageError
+
+NAME_CHARS_MAX: Final = 100
+KEY_CHARS_MAX: Final = 500
+IDEMPOTENCY_KEY_CHARS_MAX: Final = 200
 
 
 @attrs.frozen(kw_only=True)
@@ -14,3 +21,22 @@ class ReceivedSignal:
     payload: str
     """JSON text."""
     sent_at: datetime
+
+
+def check_text(text: object, *, what: str, chars_max: int, such_as: str) -> None:
+    """Raise `UsageError` for a name or key that is no text of 1 to so many characters."""
+    if not (isinstance(text, str) and 1 <= len(text) <= chars_max and text.isprintable()):
+        raise UsageError(
+            f"{what} {text!a:.80} is not text of 1 to {chars_max} printable characters",
+            hint=f"such as {such_as}",
+        )
+
+
+def check_name(name: object) -> None:
+    """Raise `UsageError` for a name that no signal can have."""
+    check_text(name, what="signal name", chars_max=NAME_CHARS_MAX, such_as="payment")
+
+
+def check_key(key: object) -> None:
+    """Raise `UsageError` for a key that no signal can be sent to."""
+    check_text(key, what="signal key", chars_max=KEY_CHARS_MAX, such_as="order-8812")

@@ -12,7 +12,10 @@ from typing import Final
 from uuid import UUID
 
 TOKEN_PREFIX: Final = "cortex_"  # noqa: S105 -- scanners for leaked secrets recognise it
+CALLBACK_PREFIX: Final = f"{TOKEN_PREFIX}callback_"
 SECRET_BYTES: Final = 32
+SECRET_PATTERN: Final = f"{TOKEN_PREFIX}(?:callback_)?[0-9a-f]{{64}}"
+"""Tokens of the API and of callback URLs, in any text."""
 _TOKEN: Final = re.compile(r"cortex_[0-9a-f]{64}", re.ASCII)
 _COOKIE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 

@@ -36,14 +36,15 @@ def arguments_schema(handler: Callable[..., Any], parameters: Mapping[str, Any])
         default = signature[name].default
         is_required = default is inspect.Parameter.empty
         fields[name] = FieldSchema(
-            _schema(hint) | ({} if is_required else _default(default)), is_required
+            schema_of_type(hint) | ({} if is_required else _default(default)), is_required
         )
     schema = {**object_of(fields), "additionalProperties": False}
     plain: Schema = orjson.loads(orjson.dumps(schema))  # equal to what the database returns
     return plain
 
 
-def _schema(hint: Any) -> Schema:
+def schema_of_type(hint: Any) -> Schema:
+    """Return the schema of a type, closed; an empty one if it has no JSON form to check."""
     try:
         schema = {} if _is_lenient(hint) else schema_of(hint, lambda cls: _of_class(cls, ()))
         orjson.dumps(schema)

@@ -11,6 +11,7 @@ import trio
 
 from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
+from cortex.domain.callbacks import Callback
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.failure import Failure
 from cortex.domain.file import StoredFile
@@ -308,6 +309,22 @@ class Channels(Protocol):
         """
 
 
+class Callbacks(Protocol):
+    """Opens callback URLs; given by the pod."""
+
+    async def open(
+        self, claim: Claim, *, key: str, name: str, expires_s: float, schema: str | None
+    ) -> Callback:
+        """Open the callback of a step; again: the same one, which then expires later.
+
+        `schema`: of the bodies that it takes, JSON text. Raises `UsageError` that names a missing
+        setting, and `LeaseLost`.
+        """
+
+    async def url(self, claim: Claim, callback: Callback) -> str:
+        """Return the whole URL of a callback of the job's lineage. Raises `UsageError`."""
+
+
 @attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
@@ -325,6 +342,7 @@ class Services:
     upkeep: Upkeep
     channels: Channels
     signals: Signals
+    callbacks: Callbacks
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

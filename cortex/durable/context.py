@@ -20,6 +20,8 @@ import trio
 
 from cortex.domain.approvals.approval import Follow, Risk
 from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
+from cortex.domain.callbacks import EXPIRES_DEFAULT_S as CALLBACK_DEFAULT_S
+from cortex.domain.callbacks import checked_expiry
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.file import File
@@ -30,9 +32,12 @@ from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import Block, CacheTtl, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.model_options import NO_OPTIONS, check_options, checked_fallback
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
+from cortex.domain.signals import check_name
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
+from cortex.durable.body_schema import body_schema
+from cortex.durable.callbacks import callback_url
 from cortex.durable.calls import Caller
 from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
@@ -378,6 +383,25 @@ class Context:
         for in the pod.
         """
         await sleep_until(instant, name=name, clock=self.services.clock, short_s=short_s)
+
+    def callback_url(
+        self, name: str, *, expires: float | timedelta = CALLBACK_DEFAULT_S, schema: Any = None
+    ) -> Coroutine[None, None, str]:
+        """Return a URL to which anybody may POST JSON, which arrives as a signal `name`.
+
+        `receive(name)` gets it. The URL is the same on every replay, and in no record: it is a
+        secret of its receiver. It takes signals of this name for this job alone, for `expires`
+        seconds, 7 days by default, until the job ends. `schema`: a type or a JSON schema that each
+        body must fit. The same body, or the same `Idempotency-Key`, counts once. Needs the settings
+        `public_url` and `callback_secret`.
+        """
+        check_name(name)
+        what = f"callback {name!r:.60}"
+        expires_s = checked_expiry(expires, what=what)
+        wanted = body_schema(schema, what=what)
+        key = self._journal.key(f"{name} callback")
+        url = callback_url(self._attempt, key, name, expires_s=expires_s, schema=wanted)
+        return self._journal.promised(key, url)
 
     @overload
     def llm(

@@ -15,6 +15,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from cortex.domain.callbacks import Callback, Signer
 from cortex.domain.canonical import parse
 from cortex.domain.classification import describe, leaves
 from cortex.domain.control_flow import LeaseLost, Suspended, Unfit
@@ -24,6 +25,7 @@ from cortex.domain.errors import (
     DeniedError,
     DivergedError,
     InvalidValueError,
+    UsageError,
 )
 from cortex.domain.job import Claim, Step, StepDone, StepKind
 from cortex.durable.attempt import Services
@@ -290,6 +292,26 @@ class Absent:
             await self._journal.park(f"{self._name}.{method}")
 
         return wait
+
+
+class DryCallbacks:
+    """Callback URLs that are on record; one whose secret is not here is waited for."""
+
+    def __init__(self, signer: Signer, journal: DryJournal) -> None:
+        self._signer = signer
+        self._absent = Absent("callbacks", journal)
+
+    async def open(self, *_: Any, **__: Any) -> NoReturn:
+        """Never asked for: the journal waits at a step that is not on record."""
+        await self._absent.open()
+        raise AssertionError
+
+    async def url(self, claim: Claim, callback: Callback) -> str:
+        try:
+            return self._signer.url(claim.lineage_id or claim.lease.job_id, callback)
+        except UsageError:
+            await self._absent.url()
+            raise
 
 
 class Dry:

@@ -10,12 +10,11 @@ import structlog
 
 from cortex.agent.models.providers import CREDENTIALS
 from cortex.domain import redaction
-from cortex.domain.token import TOKEN_PREFIX
+from cortex.domain.token import SECRET_PATTERN
 from cortex.postgres.dsn import password_of
 
 PR_SET_DUMPABLE: Final = 4
 OWN_VARIABLES: Final = (*CREDENTIALS, "PGPASSWORD")
-TOKEN_PATTERN: Final = TOKEN_PREFIX + "[0-9a-f]{64}"
 
 _log = structlog.get_logger(__name__)
 
@@ -32,10 +31,13 @@ def hide_memory() -> None:
         _log.warning("other processes may read this one's environment", errno=ctypes.get_errno())
 
 
-def hide_credentials(dsn: str | None, *, variables: Iterable[str] = ()) -> None:
+def hide_credentials(
+    dsn: str | None, *, variables: Iterable[str] = (), secrets: Iterable[str] = ()
+) -> None:
     """Have the pod's own credentials redacted wherever text leaves it: see `domain.redaction`.
 
-    `variables`: those of the environment that hold keys besides the well-known ones.
+    `variables`: those of the environment that hold keys besides the well-known ones. `secrets`:
+    those that sign callback URLs.
 
     Credentials that could occur in any text are skipped: shorter than eight characters, or a
     password that is also the name of the user or of the database.
@@ -46,4 +48,6 @@ def hide_credentials(dsn: str | None, *, variables: Iterable[str] = ()) -> None:
     for name, value in credentials.items():
         if len(value) >= redaction.VALUE_CHARS_MIN:
             redaction.register(name, value)
-    redaction.register_pattern("API token", TOKEN_PATTERN)
+    for secret in secrets:
+        redaction.register("callback secret", secret)
+    redaction.register_pattern("API token", SECRET_PATTERN)

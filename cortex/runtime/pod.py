@@ -500,6 +500,7 @@ class _Pod:
             tracing=self._tracing,
             log=self._log_writer.buffer,
             chance=self._chance,
+            signer=self._settings.signer,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 from cortex.actors.runner import Runner
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.files import PromptFiles
+from cortex.domain.callbacks import Signer
 from cortex.domain.clock import Chance
 from cortex.domain.log_line import JobLog
 from cortex.durable.attempt import Services
@@ -15,6 +16,7 @@ from cortex.runtime.calls.batches import StoreBatches
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
+from cortex.runtime.calls.callback_urls import StoreCallbacks
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.job_files import StoreFiles
@@ -47,6 +49,7 @@ def services_of(
     tracing: Tracing,
     log: JobLog,
     chance: Chance,
+    signer: Signer,
 ) -> Services:
     """Return the services of one pod, made of its actors."""
     rng = chance.rng
@@ -85,6 +88,7 @@ def services_of(
         upkeep=RunnerUpkeep(runners),
         channels=StoreChannels(port=port, chance=chance),
         signals=StoreSignals(port=port, pod_id=pod_id, rng=rng),
+        callbacks=StoreCallbacks(port=port, pod_id=pod_id, signer=signer, rng=rng),
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,

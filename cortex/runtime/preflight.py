@@ -25,6 +25,7 @@ import orjson
 import trio
 from trio.testing import MockClock
 
+from cortex.domain.callbacks import Signer
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import EXECUTE_TOOL, RUN_FLOW, Claim, Lease, Past
@@ -35,6 +36,7 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits, Services, Tools
 from cortex.durable.dry_run import (
     Absent,
+    DryCallbacks,
     DryJournal,
     Finding,
     Problem,
@@ -99,6 +101,8 @@ class NewCode:
     builtin: frozenset[str]
     """Job types of Cortex itself, which are also the names of calls that are no tools."""
     tools: Tools
+    signer: Signer
+    """Returns the callback URLs that are on record, if the settings have its secret."""
 
 
 def preflight(call: Session, code: NewCode) -> Report:
@@ -527,6 +531,7 @@ class _PodOfReplays:
             upkeep=absent("upkeep"),
             channels=absent("channels"),
             signals=absent("signals"),
+            callbacks=DryCallbacks(self._code.signer, journal),
             workspaces=self._folder / "workspaces",
             rng=system_chance().rng,
         )

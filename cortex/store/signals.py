@@ -1,5 +1,7 @@
 """Signals: sent from outside, taken by the steps that receive them."""
 
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -7,6 +9,7 @@ import attrs
 from cortex.domain.job import Lease
 from cortex.domain.signals import ReceivedSignal
 from cortex.postgres.database import Database
+from cortex.store.rows import rows_of
 
 
 @attrs.frozen(kw_only=True)
@@ -19,6 +22,25 @@ class Taken:
     """None: there is none yet."""
 
 
+@attrs.frozen(kw_only=True)
+class SignalRow:
+    """A signal, as people see it."""
+
+    id: UUID
+    seq: int
+    """Order of arrival."""
+    name: str
+    key: str | None
+    sent_at: datetime
+    sent_by: str | None
+    size_bytes: int
+    payload: Any
+    """None if it is larger than 4,096 bytes."""
+    taken_at: datetime | None
+    taken_step: str | None
+    taken_by: UUID | None
+
+
 async def send(
     db: Database,
     name: str,
@@ -28,14 +50,20 @@ async def send(
     key: str | None = None,
     tenant: str | None = None,
     idempotency_key: str | None = None,
+    by: str | None = None,
+    credential: str | None = None,
 ) -> UUID:
     """Send a signal to a job or to a key; return its id. `payload` is JSON text.
+
+    `by`: who sends it, and with which `credential`; by default the session's login.
 
     Sending it again under the same idempotency key returns the first one's id. Raises
     `NotFoundError` for an unknown job, `ConflictError` for one that has ended, `KeyReusedError`,
     and `InvalidValueError`.
     """
-    row = await db.fetch_one("signals.send", name, payload, job, key, tenant, idempotency_key)
+    row = await db.fetch_one(
+        "signals.send", name, payload, job, key, tenant, idempotency_key, by, credential
+    )
     if row is None:
         raise AssertionError("signals.send always answers")
     sent: UUID = row["id"]
@@ -59,6 +87,16 @@ async def withdraw(db: Database, *, lease: Lease, pod_id: UUID, step: str) -> bo
     """Give back what a step has taken and not recorded; return whether the attempt owns its job."""
     row = await db.fetch_one("signals.withdraw", lease.job_id, lease.attempt, pod_id, step)
     return bool(row and row["is_owned"])
+
+
+async def of_job(
+    db: Database, job_id: UUID, *, after: int = 0, limit: int, is_waiting: bool = False
+) -> list[SignalRow]:
+    """Return what was sent to a job's lineage, and what it received from keys, in order.
+
+    `is_waiting`: only what no step has received.
+    """
+    return rows_of(SignalRow, await db.fetch("signals.of_job", job_id, after, is_waiting, limit))
 
 
 async def forget(db: Database, *, limit: int) -> int:

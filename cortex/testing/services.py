@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.files import PromptFiles
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.budget import Estimate
+from cortex.domain.callbacks import Callback, Signer
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim
@@ -30,6 +32,7 @@ from cortex.durable.calls import Caller, Reservation
 from cortex.durable.journal import Journal
 from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
+from cortex.durable.timers import DatabaseClock
 from cortex.testing.agents import Agent
 from cortex.testing.clock import RunClock
 from cortex.testing.model import KeptFiles, ScriptedModel, StepModel
@@ -190,6 +193,34 @@ class NoSubscriptions:
 
 
 @attrs.frozen
+class InMemoryCallbacks:
+    """Callback URLs that nobody serves: a test sends the signal itself."""
+
+    clock: DatabaseClock
+    signer: Signer = attrs.field(
+        factory=lambda: Signer("https://cortex.test", ("in memory, and nowhere else at all",))
+    )
+
+    async def open(
+        self,
+        claim: Claim,
+        *,
+        key: str,
+        name: str,  # noqa: ARG002
+        expires_s: float,
+        schema: str | None,  # noqa: ARG002
+    ) -> Callback:
+        callback_id, address, signed_with = self.signer.new(claim.lease.job_id, key)
+        expires_at = await self.clock.now() + timedelta(seconds=expires_s)
+        return Callback(
+            address=address, id=callback_id, signed_with=signed_with, expires_at=expires_at
+        )
+
+    async def url(self, claim: Claim, callback: Callback) -> str:
+        return self.signer.url(claim.lease.job_id, callback)
+
+
+@attrs.frozen
 class Missing:
     """A part of a pod that tests of jobs do not have: a job that calls it is stuck."""
 
@@ -235,6 +266,7 @@ def services_of(
         upkeep=Missing("the background work of a pod", stuck),
         channels=NoSubscriptions(),
         signals=attempt,
+        callbacks=InMemoryCallbacks(clock),
         workspaces=workspaces,
         rng=rng,
         resources=resources,

@@ -22,6 +22,7 @@
 --   watch.job_id                     blocks while somebody watches
 --   idempotency_key.response         not a reference, and expired: the shortest period is a day, as a key lives
 --   signal.lineage_id, taken_line    deleted with the lineage
+--   callback.lineage_id              deleted with the lineage
 --   job_wait, job_wake               job_wait ends with the wait; job_wake is handled within a second
 --   tasks of bulk operations         name jobs by id, and report deleted ones as "not there"
 --   outbox.payload                   not a reference: a message says all that its receiver needs
@@ -202,6 +203,7 @@ BEGIN
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.taken_line = g.id;
+    DELETE FROM cortex.callback o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
     WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;

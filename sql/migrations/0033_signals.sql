@@ -95,7 +95,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.refuse_signal IS 'Refuses a signal that cannot be sent to any job.';
 
-CREATE FUNCTION cortex.signal_target(job uuid, of_tenant text) RETURNS cortex.job_record
+CREATE FUNCTION cortex.signal_target(job uuid, of_tenant text, idempotency_key text) RETURNS cortex.job_record
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     asked cortex.job_record;
@@ -112,7 +112,11 @@ BEGIN
     IF asked.finished_at IS NOT NULL THEN
         SELECT j.* INTO target FROM cortex.job_record j
         WHERE j.lineage_id = coalesce(asked.lineage_id, asked.id) AND j.finished_at IS NULL;
-        IF NOT FOUND THEN
+        IF NOT FOUND AND EXISTS (
+            SELECT FROM cortex.signal s WHERE s.lineage_id = coalesce(asked.lineage_id, asked.id)
+              AND s.idempotency_key = signal_target.idempotency_key) THEN
+            RETURN asked;  -- the same signal again, whose sender has not heard that it arrived
+        ELSIF target.id IS NULL THEN
             RAISE EXCEPTION 'job % is %: it has ended and receives no signals', job, asked.status
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'signal_to_ended_job',
                       HINT = CASE WHEN asked.status = 'FAILED' THEN 'retry it first: cortex dead retry ' || asked.id
@@ -122,8 +126,8 @@ BEGIN
     RETURN target;
 END $$;
 COMMENT ON FUNCTION cortex.signal_target IS
-    'The job that receives what is sent to this one: itself, or the one that continues it. Raises if there is none, and for '
-    'a job that the caller may not know of.';
+    'The job that receives what is sent to this one: itself, or the one that continues it. Raises if there is none, unless '
+    'this key shows that it was sent before, and for a job that the caller may not know of.';
 
 CREATE FUNCTION cortex.send_signal(
     name text,
@@ -154,7 +158,7 @@ BEGIN
     made.tenant := coalesce(own_tenant, send_signal.tenant);
     made.key := send_signal.key;
     IF send_signal.job IS NOT NULL THEN
-        target := cortex.signal_target(send_signal.job, made.tenant);
+        target := cortex.signal_target(send_signal.job, made.tenant, send_signal.idempotency_key);
         made.tenant := target.tenant;
         made.job_id := target.id;
         made.lineage_id := coalesce(target.lineage_id, target.id);
@@ -314,5 +318,37 @@ DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_tenant_reader') THEN
         GRANT SELECT ON cortex_tenant.signal TO cortex_tenant_reader;
+    END IF;
+END $$;
+
+-- ------------------------------------------------------------------ callback URLs
+
+CREATE TABLE cortex.callback (
+    id uuid PRIMARY KEY,
+    lineage_id uuid NOT NULL,
+    token_digest bytea NOT NULL CHECK (octet_length(token_digest) = 32),
+    step text NOT NULL CHECK (length(step) BETWEEN 1 AND 500),
+    name text NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+    schema jsonb,
+    opened_at timestamptz NOT NULL DEFAULT cortex.now(),
+    expires_at timestamptz NOT NULL
+);
+COMMENT ON TABLE cortex.callback IS 'URLs to which anybody may POST signals of one name to one job: see ctx.callback_url.';
+COMMENT ON COLUMN cortex.callback.id IS 'Its id in the URL, which is no secret: derived from the lineage and the step.';
+COMMENT ON COLUMN cortex.callback.lineage_id IS 'The first job of the lineage that receives what is posted.';
+COMMENT ON COLUMN cortex.callback.token_digest IS 'SHA-256 of the token in the URL, which is stored nowhere.';
+COMMENT ON COLUMN cortex.callback.step IS 'Key of the step that opened it.';
+COMMENT ON COLUMN cortex.callback.name IS 'The name of its signals.';
+COMMENT ON COLUMN cortex.callback.schema IS 'JSON schema of the bodies that it takes; null: any JSON.';
+COMMENT ON COLUMN cortex.callback.opened_at IS 'When it was opened.';
+COMMENT ON COLUMN cortex.callback.expires_at IS 'From then on it takes nothing.';
+CREATE INDEX callback_of_job ON cortex.callback (lineage_id);
+
+GRANT SELECT, INSERT, UPDATE ON cortex.callback TO cortex_runtime;
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        -- Every column except the digest of the token.
+        GRANT SELECT (id, lineage_id, step, name, schema, opened_at, expires_at) ON cortex.callback TO cortex_reader;
     END IF;
 END $$;

@@ -10,8 +10,10 @@ from cortex.config import DSN_IS_FLAG, FIELDS, NAMES, PREFIX, load
 from tests.support.command_line import Cortex
 
 SECRET = "hunter2"
+SIGNING = "s" * 32
 EXAMPLES = dict.fromkeys(NAMES, "60") | {
     "abort_s": "61",
+    "callback_secret": SIGNING,
     "closed_s": "62",
     "dsn": "postgresql://u@db/x",
     "http": "127.0.0.1:8080",
@@ -71,7 +73,17 @@ def test_config_show_lists_all_settings(cortex_nowhere: Cortex) -> None:
         expected = str(value) if isinstance(value, Path) else value
         if name == "models":
             expected = "local"
+        if name == "callback_secret":
+            expected = "(hidden)"
         assert listed[name] == (expected, f"{PREFIX}{name.upper()}")
+
+
+def test_a_short_callback_secret_is_refused_and_not_shown(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("config", "show", env={"CORTEX_CALLBACK_SECRET": f"{SIGNING},{SECRET}"})
+    assert ended.code == 2
+    assert "setting callback_secret has a secret of 7 characters, not of 32 or more" in ended.err
+    assert "openssl rand -hex 32" in ended.err
+    assert SECRET not in ended.out + ended.err
 
 
 def test_a_wrong_setting_is_named(cortex_nowhere: Cortex) -> None:

@@ -42,6 +42,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.budget": {READER: "S", RUNTIME: "S"},
     "cortex.budget_id_seq": {},
     "cortex.budget_use": {READER: "S", RUNTIME: "DISU"},
+    "cortex.callback": {READER: "s", RUNTIME: "ISU"},
     "cortex.code": {READER: "S", RUNTIME: "ISu"},
     "cortex.code_arguments": {READER: "S", RUNTIME: "IS"},
     "cortex.code_id_seq": {},

@@ -183,6 +183,7 @@ BODIES: Final[dict[str, Callable[[Records], Any]]] = {
     "POST /v1/jobs/{job_id}/resume": lambda _: WHY,
     "POST /v1/jobs/{job_id}/cancel": lambda _: WHY,
     "POST /v1/jobs/{job_id}/retry": lambda _: WHY,
+    "POST /v1/jobs/{job_id}/signals": lambda _: {"name": "x"},
     "POST /v1/dead-letters/{job_id}/retry": lambda _: WHY,
     "POST /v1/dead-letters/{job_id}/discard": lambda _: WHY,
     "POST /v1/effects/{effect_id}/resolve": lambda _: {"resolution": "applied", **WHY},
@@ -214,6 +215,7 @@ AGENTS: Final = "GET /v1/agents"
 """Shared by all tenants, but for the figures of their calls: see tests/store/test_facts.py."""
 OF_BODY: Final[dict[str, Callable[[Records], Any]]] = {
     "POST /v1/jobs": lambda _: {"type": "work", "tenant": "bolt"},
+    "POST /v1/signals": lambda _: {"name": "x", "key": "k", "tenant": "bolt"},
     "POST /v1/approvals/batch": lambda r: {
         "decision": "approve", "approvals": [{"id": r.approval, "digest": r.digest}]
     },
@@ -237,6 +239,7 @@ FILTERED: Final = {
 SHARED: Final = {
     "GET /healthz", "GET /readyz", "GET /v1/flows", "GET /v1/types",
     "GET /sign-in", "POST /sign-in", "POST /sign-out", "GET /static/{name}", "GET /v1/openapi.json",
+    "POST /callbacks/{callback_id}",
 }  # fmt: skip
 """Reviewed: nothing of a tenant is in them."""
 

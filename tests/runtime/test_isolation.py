@@ -235,6 +235,7 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     wish: dict[str, object] = {
         "dsn": None,
         "key_variables": [],
+        "secrets": [],
         "apps": [str(app)],
         "packages": [],
         "workspaces": str(tmp_path / "workspaces"),

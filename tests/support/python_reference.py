@@ -39,7 +39,7 @@ SECTIONS: Final = (
     Section(
         "Jobs",
         ("job", "Context", "File", "ModelOptions", "Retry", "resource"),
-        ("digest", "chores"),
+        ("digest", "chores", "sale"),
     ),
     Section(
         "Tools and effects",
@@ -47,7 +47,7 @@ SECTIONS: Final = (
         ("bank",),
     ),
     Section("Messages", ("handler", "Message"), ("orders",)),
-    Section("Clients", ("Client", "SyncClient", "Handle"), ("submit", "script", "office")),
+    Section("Clients", ("Client", "SyncClient", "Handle"), ("submit", "script", "office", "ship")),
     Section(
         "Errors",
         (

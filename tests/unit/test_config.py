@@ -15,6 +15,7 @@ from cortex.domain.errors import UsageError
 TEXTS = {"app", "dsn", "data", "prices", "code_version", "tick_runners"}
 """Settings for which any text will do, as far as this module knows."""
 EXAMPLES = {
+    "callback_secret": "s" * 32,
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
     "http_proxies": "127.0.0.1,10.1.0.0/16",

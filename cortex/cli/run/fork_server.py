@@ -37,6 +37,7 @@ def start(settings: Settings, parts: PodParts, apps: Sequence[str]) -> ForkServe
     wish = {
         "dsn": settings.dsn,
         "key_variables": settings.key_variables,
+        "secrets": settings.callback_secrets,
         "apps": list(apps),
         "packages": [str(folder) for folder in added_packages()],
         "workspaces": str(parts.workspaces),
@@ -47,7 +48,9 @@ def start(settings: Settings, parts: PodParts, apps: Sequence[str]) -> ForkServe
     }
     # Before the fork: runners inherit the redaction of output and the protection of memory.
     hide_memory()
-    hide_credentials(settings.dsn, variables=settings.key_variables)
+    hide_credentials(
+        settings.dsn, variables=settings.key_variables, secrets=settings.callback_secrets
+    )
     return start_fork_server(
         runner.run,
         memory_mb=settings.isolated_mb,
@@ -64,7 +67,7 @@ def main() -> None:
     control, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     control.set_inheritable(False)
     wish = json.load(sys.stdin)
-    hide_credentials(wish["dsn"], variables=wish["key_variables"])
+    hide_credentials(wish["dsn"], variables=wish["key_variables"], secrets=wish["secrets"])
     configure_logs()
     for folder in wish["packages"]:
         add_packages(Path(folder))

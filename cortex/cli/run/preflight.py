@@ -48,6 +48,7 @@ def preflight(options: Options, *, apps: tuple[str, ...]) -> None:
         registry=parts.registry,
         builtin=frozenset(builtin_registry().names),
         tools=parts.tools,
+        signer=settings.signer,
     )
     with database(settings, must_exist=True) as address:
         profile = Profile(dsn=address, connections_max=1, is_read_only=True, bound_s=BOUND_S)

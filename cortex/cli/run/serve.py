@@ -116,7 +116,9 @@ async def under_signals(
     Returns the result, None if a signal came before the work, and the last signal, or 0.
     """
     hide_memory()
-    hide_credentials(settings.dsn, variables=settings.key_variables)
+    hide_credentials(
+        settings.dsn, variables=settings.key_variables, secrets=settings.callback_secrets
+    )
     starting = trio.CancelScope()
     signal_seen = came_count = 0
     result: T | None = None

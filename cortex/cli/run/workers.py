@@ -423,7 +423,9 @@ def run_workers(
     """Run the workers of a pod: return its exit code, and in each worker the worker's link."""
     # Workers inherit the redaction of output and the protection of memory.
     hide_memory()
-    hide_credentials(settings.dsn, variables=settings.key_variables)
+    hide_credentials(
+        settings.dsn, variables=settings.key_variables, secrets=settings.callback_secrets
+    )
     half = Supervisor(settings, announce=announce, lifeline=lifeline, manager=manager).run()
     if isinstance(half, WorkerLink):
         half.hear_only_supervisor()

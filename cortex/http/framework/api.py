@@ -17,6 +17,7 @@ from cortex.domain.job_feed import CodeWait, JobEvent, JobState, Position
 from cortex.durable.registry import JobType
 from cortex.http.framework.apart import Apart
 from cortex.http.framework.auth import Authenticator
+from cortex.http.framework.callback_limits import CallbackLimits
 from cortex.http.framework.limits import Buckets, Rate
 from cortex.http.framework.links import Links
 from cortex.http.framework.live_tokens import LiveTokens
@@ -105,6 +106,7 @@ class Api:
         default=attrs.Factory(lambda self: LiveTokens(self.port), takes_self=True)
     )
     sign_ins: Buckets[str] = attrs.field(factory=lambda: Buckets(SIGN_IN_RATE))
+    callbacks: CallbackLimits = attrs.field(factory=CallbackLimits)
     apart: Apart = attrs.field(factory=Apart)
     turns: Turns = attrs.field(factory=Turns)
 

@@ -70,6 +70,13 @@ class MethodNotAllowedError(RefusedError):
     status = HTTPStatus.METHOD_NOT_ALLOWED
 
 
+class GoneError(RefusedError):
+    """What the address stood for is over."""
+
+    code = "gone"
+    status = HTTPStatus.GONE
+
+
 class TooSlowError(RefusedError):
     """The request took too long to arrive."""
 

@@ -9,6 +9,7 @@ from cortex.http.page import approval, assets, inbox, signing_in
 from cortex.http.routes import (
     approvals,
     breakers,
+    callbacks,
     costs,
     dead_letter_changes,
     dead_letters,
@@ -30,6 +31,7 @@ from cortex.http.routes import (
     queues,
     retention,
     schedules,
+    signals,
     tokens,
 )
 
@@ -59,6 +61,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *retention.ROUTES,
     *schedules.ROUTES,
     *outbox.ROUTES,
+    *signals.ROUTES,
+    *callbacks.ROUTES,
     *tokens.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,

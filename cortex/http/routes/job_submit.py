@@ -95,7 +95,7 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     require_right(requested.body.type, requested.principal)
     submitted = requested.body
     require_submission(submitted.type, submitted.payload, submitted.key, requested.principal)
-    body = attrs.evolve(requested.body, tenant=own_tenant(requested))
+    body = attrs.evolve(requested.body, tenant=own_tenant(requested, requested.body.tenant))
     new_id = api.chance.new_id()
     submission = await api.apart(
         partial(_submission, body, new_id, api.pod, _traceparent(requested)),
@@ -118,9 +118,9 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     return _submitted(UUID(done.response), remark, headers_of(done))
 
 
-def own_tenant(requested: CheckedRequest[None, JobSubmission]) -> str | None:
-    """Return the tenant of the job. Raises `ForbiddenError` for one that is not the caller's."""
-    asked, own = requested.body.tenant, requested.tenant
+def own_tenant(requested: CheckedRequest[Any, Any], asked: str | None) -> str | None:
+    """Return the tenant to use. Raises `ForbiddenError` for one that is not the caller's."""
+    own = requested.tenant
     if own is None:
         return asked
     if asked not in (None, own):

@@ -66,6 +66,8 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "channels.notify": Allowed(),  # it submits a job, as any job may
     "signals.take": Allowed(),
     "signals.withdraw": Allowed(),
+    "callbacks.open": Allowed(),
+    "callbacks.url": Allowed(),
 }
 """Calls that cross, by service and method."""
 

@@ -191,6 +191,7 @@ class _Runner:
             upkeep=pod("upkeep"),
             channels=pod("channels"),
             signals=pod("signals"),
+            callbacks=pod("callbacks"),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),

@@ -135,6 +135,7 @@ RULES: Final = (
         (
             "tests/unit/http",
             "tests/http/test_requests.py",
+            "tests/callbacks",
             "tests/hostile",
             "tests/mcp_server",
             *e2e("http"),
@@ -183,7 +184,11 @@ RULES: Final = (
             "tests/test_packaging.py",
         ),
     ),
-    Rule("client", ("cortex/client/",), ("tests/client", "tests/sql/test_submitter.py")),
+    Rule(
+        "client",
+        ("cortex/client/",),
+        ("tests/client", "tests/callbacks", "tests/sql/test_submitter.py"),
+    ),
     Rule(
         "jobs",
         ("cortex/jobs/",),
@@ -213,6 +218,7 @@ RULES: Final = (
         (
             "tests/runtime",
             "tests/batches",
+            "tests/callbacks",
             "tests/signals",
             "tests/unit/runtime",
             *LIVENESS,
@@ -231,13 +237,28 @@ RULES: Final = (
     Rule(
         "store",
         ("cortex/store/", "sql/"),
-        ("tests/store", "tests/sql", "tests/signals", "tests/hostile", "tests/unit/store", *PEOPLE),
+        (
+            "tests/store",
+            "tests/sql",
+            "tests/callbacks",
+            "tests/signals",
+            "tests/hostile",
+            "tests/unit/store",
+            *PEOPLE,
+        ),
         kind=Kind.CORE,
     ),
     Rule(
         "durable",
         ("cortex/durable/", "cortex/logger.py", "cortex/plain_structlog.py"),
-        ("tests/unit/durable", "tests/unit/testing", "tests/options", "tests/runtime", *STEPS),
+        (
+            "tests/unit/durable",
+            "tests/unit/testing",
+            "tests/callbacks",
+            "tests/options",
+            "tests/runtime",
+            *STEPS,
+        ),
         kind=Kind.CORE,
     ),
     Rule(

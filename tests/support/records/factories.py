@@ -66,7 +66,7 @@ from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from cortex.testing.ledger import Ledger
 from cortex.testing.model import KeptFiles
-from cortex.testing.services import Admitted, TypePolicies
+from cortex.testing.services import Admitted, InMemoryCallbacks, TypePolicies
 from cortex.testing.steps import StepRecord
 from tests.support.records.bulk import BulkList
 from tests.support.records.channels import ChannelList
@@ -399,6 +399,7 @@ def services(**fields: Any) -> Services:
         "upkeep": NoUpkeep(),
         "channels": ChannelList(),
         "signals": NoSignals(),
+        "callbacks": InMemoryCallbacks(TrioClock()),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
