@@ -184,6 +184,9 @@ POINTS: Final[dict[str, Point]] = {
     "after_batch_end": Point("their batch has ended", ()),
     "before_batch_wake": Point("jobs whose call is over are about to go on", (Kind.POD,)),
     "after_batch_wake": Point("jobs whose call is over have tasks again", ()),
+    # what a job shows while it runs; no program of chaos does: tests/first kills at both
+    "before_publish": Point("state or progress of jobs is about to be published", ()),
+    "after_publish": Point("it is committed, its job goes on already", ()),
     # the end of an attempt
     "before_finish": Point("a job has ended, nothing is recorded of that", (Kind.JOB,)),
     "after_finish": Point("its end is committed, its pod has no reply yet", (Kind.JOB,)),

@@ -548,7 +548,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -563,7 +563,7 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text, 'emit'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX job_step_patch ON cortex.job_step USING btree (job_id) WHERE kind = 'patch'::text;
@@ -590,6 +590,37 @@ GRANT INSERT, SELECT ON cortex.job_file TO cortex_runtime;
 GRANT SELECT ON cortex.job_file TO cortex_reader;
 
 CREATE TRIGGER job_file_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_file FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+-- The state and the progress that code of jobs publishes: a row for each job that has.
+CREATE TABLE cortex.job_published (
+    job_id uuid NOT NULL,  -- The job. No foreign key: as of steps.
+    attempt integer NOT NULL,  -- The attempt that published last; an earlier one changes nothing any more.
+    number integer NOT NULL,  -- Its last change: 1, 2, 3 … within the attempt.
+    state jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Values by key.
+    done double precision,  -- How much of the total is done; null: its code has said nothing about that.
+    total double precision,  -- How much there is to do.
+    unit text,  -- What is counted, such as pages; may be empty.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was last changed.
+    CONSTRAINT job_published_pkey PRIMARY KEY (job_id),
+    CONSTRAINT job_published_state_check CHECK (jsonb_typeof(state) = 'object'::text),
+    CONSTRAINT job_published_unit_check CHECK (length(unit) <= 40),
+    CONSTRAINT progress_has_a_total CHECK (done >= 0::double precision AND done <= total AND total < 'Infinity'::double precision),
+    CONSTRAINT progress_is_whole CHECK (num_nonnulls(done, total, unit) = ANY (ARRAY[0, 3]))
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
+GRANT INSERT, SELECT, UPDATE ON cortex.job_published TO cortex_runtime;
+GRANT SELECT ON cortex.job_published TO cortex_reader;
+
+-- How far a job has come; null: its code has said nothing about that.
+CREATE FUNCTION cortex.progress_of(of_job uuid)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT jsonb_build_object('done', p.done, 'total', p.total, 'unit', p.unit)
+FROM cortex.job_published p WHERE p.job_id = of_job AND p.done IS NOT NULL $function$;
+REVOKE EXECUTE ON FUNCTION cortex.progress_of(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.progress_of(uuid) TO cortex_reader;
 
 -- The code of pods: one row for each that a pod started with, kept as long as a pod names it. The code of an attempt is that of its pod.
 CREATE TABLE cortex.code (
@@ -3925,6 +3956,7 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_file o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_published o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.taken_line = g.id;
@@ -4716,9 +4748,9 @@ REVOKE EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) TO cortex_submitter;
 GRANT EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) TO cortex_runtime;
 
--- What happened to each of several jobs after a position, in one snapshot: transitions, ended attempts, committed steps, and the claim of a new attempt. Returns the positions, from 1, of those to which something happened, of those that have ended, and of those that do not exist for the caller (without a status).
+-- What happened to each of several jobs after a position, in one snapshot: transitions, ended attempts, committed steps, and the claim of a new attempt. Returns the positions, from 1, of those to which something happened, of those that have ended, and of those that do not exist for the caller (without a status). is_cut: there are more steps, whose chunks would make it too large.
 CREATE FUNCTION cortex.job_events(jobs uuid[], history_ids bigint[], ended_attempts integer[], seqs integer[], claimed_attempts integer[], rows_max integer)
- RETURNS TABLE(n integer, status text, is_ended boolean, history jsonb, attempts jsonb, steps jsonb, claim jsonb)
+ RETURNS TABLE(n integer, status text, is_ended boolean, history jsonb, attempts jsonb, steps jsonb, claim jsonb, is_cut boolean)
  LANGUAGE plpgsql
  STABLE SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4732,7 +4764,7 @@ BEGIN
 SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS is_ended, h.rows AS history,
        e.rows AS attempts, s.rows AS steps, CASE WHEN t.locked_by IS NOT NULL THEN
            jsonb_build_object('attempt', j.attempt, 'at', t.locked_at, 'pod', p.name, 'code_version', c.version)
-       END AS claim
+       END AS claim, coalesce(s.is_cut, false) AS is_cut
 FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
 LEFT JOIN cortex.job j ON j.id = asked.job_id
     AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
@@ -4751,10 +4783,13 @@ LEFT JOIN LATERAL (
         LEFT JOIN cortex.code ac ON ac.id = ap.code_id
         WHERE a.job_id = j.id AND a.attempt > asked.ended_attempt ORDER BY a.attempt LIMIT $6) r) e ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_agg(r ORDER BY r.seq) AS rows FROM (
-        SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
-        FROM cortex.job_step s
-        WHERE s.job_id = j.id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) r) s ON true
+    SELECT jsonb_agg(to_jsonb(r) - 'bytes' ORDER BY r.seq) FILTER (WHERE r.bytes <= 1048576) AS rows,
+           bool_or(r.bytes > 1048576) AS is_cut FROM (
+        SELECT s.*, sum(coalesce(octet_length(s.chunk::text), 0)) OVER (ORDER BY s.seq) AS bytes FROM (
+            SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage,
+                   CASE WHEN s.kind = 'emit' THEN s.output END AS chunk
+            FROM cortex.job_step s
+            WHERE s.job_id = j.id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) s) r) s ON true
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id AND j.attempt > asked.claimed_attempt
 LEFT JOIN cortex.pod p ON p.id = t.locked_by
 LEFT JOIN cortex.code c ON c.id = p.code_id
@@ -4765,6 +4800,24 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) TO cortex_submitter;
 GRANT EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) TO cortex_runtime;
+
+-- What a job has published: its state, and how far it has come. No row: it does not exist for the caller.
+CREATE FUNCTION cortex.job_shows(job uuid)
+ RETURNS TABLE(state jsonb, done double precision, total double precision, unit text, at timestamp with time zone)
+ LANGUAGE plpgsql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    RETURN QUERY
+    SELECT coalesce(p.state, '{}'), p.done, p.total, p.unit, p.at
+    FROM cortex.job_record j LEFT JOIN cortex.job_published p ON p.job_id = j.id
+    WHERE j.id = job AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+      AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_shows(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.job_shows(uuid) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.job_shows(uuid) TO cortex_runtime;
 
 -- A job type, and the arguments that the codes of the pods take that serve it. is_exact leaves out pods whose session has ended, which others have not marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
 CREATE FUNCTION cortex.served_type(type text, is_exact boolean)

@@ -44,6 +44,7 @@ BUDGETS_S: Final = {
     "tests/context": 2.5,  # what agents do when conversations get long, or go in circles
     "tests/demo": 1.5,
     "tests/e2e": 104.5,
+    "tests/first": 10.0,  # what jobs show, and the first of several waits; some of it on pods
     "tests/hostile": 30.0,
     "tests/http": 37.5,
     "tests/mcp": 10.0,  # eleven of them run pods; the programs of the others start within 30 ms

@@ -13,10 +13,11 @@ from cortex.client.outcome import result_of
 from cortex.client.signals import Signal
 from cortex.client.submission import SubmittableJob
 from cortex.domain.errors import TimedOutError
-from cortex.domain.job_feed import START, JobEvent, Position
+from cortex.domain.job_feed import START, EventKind, JobEvent, Position
 
 if TYPE_CHECKING:
     from cortex.store.jobs import Cancellation
+    from cortex.store.published import JobShows
 
 R = TypeVar("R")
 Submitted = SubmittableJob[Any] | str | None
@@ -65,6 +66,21 @@ class Handle(Generic[R]):
         wanted = Signal.of(name, payload, job=self.id, idempotency_key=idempotency_key)
         return await self._loop.run(partial(self._core.signal, wanted))
 
+    def stream(self, timeout: float = WAIT_DEFAULT_S) -> AsyncIterator[Any]:
+        """Iterate over the chunks that the job emits, from the first one to the job's end.
+
+        Each comes once and in order. Whether the job failed is what `result` says. Raises as
+        `events`.
+        """
+        return _chunks(self.events(timeout))
+
+    async def state(self) -> "JobShows":
+        """Return the state and the progress that the job has published.
+
+        Raises `NotFoundError` for a job that this login cannot read.
+        """
+        return await self._loop.run(partial(_state, self._core, self.id))
+
     async def cancel(self, reason: str, *, by: str | None = None) -> "Cancellation":
         """Cancel the job, or request it from the pod that runs it; needs `cortex_runtime`.
 
@@ -73,6 +89,22 @@ class Handle(Generic[R]):
         from cortex.client.operations import cancel  # noqa: PLC0415 -- for those who use it
 
         return await self._loop.run(partial(cancel, self._core, self.id, by=by, reason=reason))
+
+
+async def _chunks(events: AsyncIterator[JobEvent]) -> AsyncIterator[Any]:
+    async for event in events:
+        if event.kind is EventKind.EMITTED:
+            yield event.data["chunk"]
+
+
+async def _state(core: Core, job_id: UUID) -> "JobShows":
+    from cortex.client.following import missing  # noqa: PLC0415 -- for those who use it
+    from cortex.store import published  # noqa: PLC0415
+
+    found = await published.of_job(core.db, job_id)
+    if found is None:
+        raise missing(job_id)
+    return found
 
 
 class _Events(AsyncIterator[JobEvent]):
@@ -123,6 +155,16 @@ class SyncHandle(Generic[R]):
         """Send the job a signal, as `Handle.signal` does."""
         wanted = Signal.of(name, payload, job=self.id, idempotency_key=idempotency_key)
         return self._loop.call(partial(self._core.signal, wanted))
+
+    def stream(self, timeout: float = WAIT_DEFAULT_S) -> Iterator[Any]:
+        """Iterate over the chunks that the job emits, as `Handle.stream` does."""
+        for event in self.events(timeout):
+            if event.kind is EventKind.EMITTED:
+                yield event.data["chunk"]
+
+    def state(self) -> "JobShows":
+        """Return what the job has published, as `Handle.state` does."""
+        return self._loop.call(partial(_state, self._core, self.id))
 
     def cancel(self, reason: str, *, by: str | None = None) -> "Cancellation":
         """Cancel the job, as `Handle.cancel` does."""

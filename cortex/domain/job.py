@@ -11,6 +11,7 @@ import attrs
 
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.hot import hot
+from cortex.domain.published import JobProgress
 from cortex.domain.usage import Usage
 from cortex.domain.waits import Wait
 
@@ -65,7 +66,7 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """The kind of a step: own function or effect, response, tool call, decision, message, patch."""
+    """The kind of a step: own function or effect, response, tool call, decision, and so on."""
 
     STEP = "step"
     MODEL = "model"
@@ -74,6 +75,7 @@ class StepKind(StrEnum):
     APPROVAL = "approval"
     MESSAGE = "message"
     PATCH = "patch"
+    EMIT = "emit"
 
 
 @attrs.frozen(kw_only=True)
@@ -414,5 +416,22 @@ class Suspend:
     fact: str | None = None
 
 
-Operation = StepDone | EffectIntent | EffectReport | Finish | Misfit | Release | Suspend
+@hot(kw_only=True)
+class Publish:
+    """Publish what job code has assigned since the last time; fenced by its attempt."""
+
+    lease: Lease
+    number: int
+    """Raised with each one of the attempt: one that is sent again changes nothing."""
+    changes: str = "{}"
+    """JSON text of an object: new values by key."""
+    defaults: str = "{}"
+    """The same, for keys without a value: what a replay has assigned again."""
+    removed: tuple[str, ...] = ()
+    progress: JobProgress | None = None
+    is_default: bool = False
+    """The progress, too, comes from a replay."""
+
+
+Operation = StepDone | Publish | EffectIntent | EffectReport | Finish | Misfit | Release | Suspend
 """The operations of a running job for the committer."""

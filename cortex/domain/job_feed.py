@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import JobStatus, StepKind
 
 _INT_MAX: Final = 2**31 - 1
 _BIGINT_MAX: Final = 2**63 - 1
@@ -76,6 +76,8 @@ class EventKind(StrEnum):
     """A pod took the job over under a new attempt; its state did not change."""
     STEP = "step"
     """A step was committed: it will never run again."""
+    EMITTED = "emitted"
+    """The job has emitted a chunk, which `data` has as `chunk`."""
     ATTEMPT_ENDED = "attempt_ended"
     """An attempt ended before the job did."""
 
@@ -132,7 +134,7 @@ def _lanes(after: Position, happened: Happened) -> list[list[JobEvent]]:
     history = [_event(EventKind.MOVED, row, row["at"], after) for row in happened.history]
     if not happened.is_complete and history and history[-1].is_ending:
         history.pop()  # the end comes after all other events
-    steps = [_event(EventKind.STEP, row, row["finished_at"], after) for row in happened.steps]
+    steps = [_event(_kind(row), row, row["finished_at"], after) for row in happened.steps]
     ended = [
         _event(EventKind.ATTEMPT_ENDED, row, row["ended_at"], after) for row in happened.attempts
     ]
@@ -146,6 +148,10 @@ def _lanes(after: Position, happened: Happened) -> list[list[JobEvent]]:
     return [history, steps, ended, claims]
 
 
+def _kind(step: Mapping[str, Any]) -> EventKind:
+    return EventKind.EMITTED if step["kind"] == StepKind.EMIT else EventKind.STEP
+
+
 def _event(kind: EventKind, row: Mapping[str, Any], at: str, after: Position) -> JobEvent:
     return JobEvent(kind=kind, at=datetime.fromisoformat(at), position=after, data=row)
 
@@ -153,6 +159,7 @@ def _event(kind: EventKind, row: Mapping[str, Any], at: str, after: Position) ->
 _RANKS: Final = {
     EventKind.MOVED: 0,
     EventKind.STEP: 1,
+    EventKind.EMITTED: 1,
     EventKind.ATTEMPT_ENDED: 2,
     EventKind.CLAIMED: 3,
 }
@@ -169,7 +176,7 @@ def _moved_on(position: Position, event: JobEvent) -> Position:
         case EventKind.MOVED:
             claimed = max(position.claimed_attempt, data["attempt"])
             return attrs.evolve(position, history_id=data["id"], claimed_attempt=claimed)
-        case EventKind.STEP:
+        case EventKind.STEP | EventKind.EMITTED:
             return attrs.evolve(position, seq=data["seq"])
         case EventKind.ATTEMPT_ENDED:
             return attrs.evolve(position, ended_attempt=data["attempt"])

@@ -27,6 +27,7 @@ from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetere
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.published import Published, Publisher
 from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.timers import DatabaseClock
@@ -343,6 +344,7 @@ class Services:
     channels: Channels
     signals: Signals
     callbacks: Callbacks
+    publisher: Publisher
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random
@@ -356,7 +358,16 @@ class Services:
 class Attempt:
     """What job code, its effects and its tools know of their attempt."""
 
-    __slots__ = ("_ends_at", "_limits", "claim", "final", "journal", "kept_files", "services")
+    __slots__ = (
+        "_ends_at",
+        "_limits",
+        "_token",
+        "claim",
+        "final",
+        "journal",
+        "kept_files",
+        "services",
+    )
 
     def __init__(
         self,
@@ -375,6 +386,7 @@ class Attempt:
         """Digests of the files that this attempt has kept."""
         self._limits: JobLimits | None = None
         self._ends_at = trio.current_time() + claim.left_s
+        self._token = trio.lowlevel.current_trio_token()
 
     @property
     def job_id(self) -> UUID:
@@ -389,6 +401,19 @@ class Attempt:
     def lineage_id(self) -> UUID:
         """The first job of the lineage that this one continues; itself, if it is the first."""
         return self.claim.lineage_id or self.claim.lease.job_id
+
+    @property
+    def published(self) -> Published:
+        """What the attempt publishes; any thread of the job may use it."""
+        journal = self.journal
+        if journal.published is None:
+            journal.published = Published(
+                self.claim.lease,
+                self.services.publisher,
+                is_replaying=lambda: journal.is_replaying,
+                token=self._token,
+            )
+        return journal.published
 
     @property
     def agent(self) -> tuple[UUID, int] | None:

@@ -31,6 +31,7 @@ from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import Block, CacheTtl, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.model_options import NO_OPTIONS, check_options, checked_fallback
+from cortex.domain.published import CHUNK, checked_progress
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.signals import check_name
 from cortex.domain.timeouts import check_timeout
@@ -39,7 +40,16 @@ from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCa
 from cortex.durable.body_schema import body_schema
 from cortex.durable.callbacks import callback_url
 from cortex.durable.calls import Caller
-from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
+from cortex.durable.codec import (
+    JSON,
+    NO_INPUT,
+    StepInput,
+    as_json,
+    decode,
+    encode,
+    input_of,
+    refuse_unstorable,
+)
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.files import keep_all, with_references
 from cortex.durable.gates import Decision, Gate, own_gate, refused
@@ -48,6 +58,7 @@ from cortex.durable.job_log import write_line
 from cortex.durable.outputs import OutputCall, output_of
 from cortex.durable.outside import Outside
 from cortex.durable.pausing import unpaused
+from cortex.durable.published import State
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
 from cortex.durable.signals import NO_DEFAULT, UNTIL, Reception, receive
@@ -288,6 +299,71 @@ class Context:
         attempt = self._attempt
         claim = attrs.evolve(attempt.claim, agent_id=agent_id, agent_version=version)
         return Context(Attempt(claim, self._journal, self.services, final=attempt.final))
+
+    def now(self, name: str = "now") -> Coroutine[None, None, datetime]:
+        """Return the time of the database's clock; a replay gets the same.
+
+        A step: `name` is its name, which concurrent code gives each call for itself.
+        """
+        key, clock = self._journal.key(name), self.services.clock
+
+        async def read() -> StepOutcome:
+            return StepOutcome(value=(await clock.now()).isoformat())
+
+        async def now() -> datetime:
+            given = NO_INPUT
+            return datetime.fromisoformat(
+                await self._journal.once(StepKind.STEP, key, given=given, run=read)
+            )
+
+        return self._journal.promised(key, now())
+
+    def uuid(self, name: str = "uuid") -> UUID:
+        """Return a new UUID (version 7); a replay gets the same.
+
+        Recorded with the job's next step, or before it calls anything outside or waits. `name` as
+        of `now`.
+        """
+        key = self._journal.key(name)
+        return UUID(self._journal.noted(key, lambda: str(self.services.gateway.new_id())))
+
+    @property
+    def state(self) -> State:
+        """A small state that others can read while the job runs: `ctx.state["phase"] = "load"`.
+
+        JSON values by key, at most 64 keys and 16 KiB. It costs no query: changes are published
+        before the next step is recorded, and at the latest a quarter of a second later. Read by
+        `cortex jobs state`, `handle.state()` and the HTTP API.
+        """
+        return self._attempt.published.state
+
+    def progress(self, done: float, total: float, unit: str = "") -> None:
+        """Publish how far the job has come: `ctx.progress(3, 10, "pages")` is a bar in all lists.
+
+        Cheap enough for each item of a loop: it is published as `state` is. May be called from any
+        thread that the job has started.
+        """
+        self._attempt.published.progress(checked_progress(done, total, unit))
+
+    def emit(self, chunk: Any, *, name: str = "emit") -> Coroutine[None, None, None]:
+        """Add a chunk to the job's stream; return once it is on record.
+
+        Those who follow the job get each chunk once and in order, whatever is killed meanwhile.
+        JSON of at most 64 KiB; at most 10,000 chunks and 16 MiB per job. `name` is that of its
+        step; concurrent code gives each stream its own.
+        """
+        key = self._journal.key(name)
+        text = encode(chunk, what=f"chunk {key!r}", limit=CHUNK)
+        self._attempt.published.count_chunk(key, len(text))
+        given = input_of({"chunk": decode(text)}, what=f"chunk {key!r}")
+
+        async def compose() -> StepOutcome:
+            return StepOutcome(value=chunk)
+
+        async def emit_once() -> None:
+            await self._journal.once(StepKind.EMIT, key, given=given, run=compose)
+
+        return self._journal.promised(key, emit_once())
 
     def sleep(
         self,

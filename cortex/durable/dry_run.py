@@ -10,6 +10,7 @@ clock is one of this process.
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NoReturn
+from uuid import UUID
 
 import attrs
 import trio
@@ -27,7 +28,7 @@ from cortex.domain.errors import (
     InvalidValueError,
     UsageError,
 )
-from cortex.domain.job import Claim, Step, StepDone, StepKind
+from cortex.domain.job import Claim, Publish, Step, StepDone, StepKind
 from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
 from cortex.durable.divergence import difference, is_renamed
@@ -165,6 +166,17 @@ class DryJournal(Journal):
         )
         return await self.park(key, kind, is_new_call=is_new_call)
 
+    def noted(self, key: str, value: Callable[[], str]) -> str:
+        """Return the recorded value, or one that stands for it: no step on record has used it."""
+        if key not in self._memo:
+            self._replay.mark_requested(key)
+            return str(UUID(int=0))
+        try:
+            return super().noted(key, value)
+        except DivergedError:
+            self.diverged_at = key
+            raise
+
     def _check_tool(self, key: str, given: Mapping[str, Any]) -> None:
         """Note a call that other code could make: of a tool that is missing or takes less."""
         is_older = self._has_stored_calls or key in self._begun or f"{key} approval" in self._asked
@@ -278,6 +290,12 @@ class _Nothing:
 
     async def send_ahead(self, operation: StepDone) -> None:
         """Send nothing: the next attempt of the job decides about patches itself."""
+
+
+class PublishesNothing:
+    """A publisher for replays, which have nothing to show."""
+
+    async def publish(self, change: Publish) -> None: ...
 
 
 class Absent:

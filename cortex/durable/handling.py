@@ -34,6 +34,8 @@ async def run_handler(
         result = await handler(context, **arguments)
         journal.check_end()
         await journal.record_deferred()
+        if journal.published is not None:
+            await journal.published.send(is_over=True)
     except (Exception, Suspended):
         if journal.diverged is not None:
             raise journal.diverged from None

@@ -7,6 +7,8 @@ While a replay still owes a request for something on record, its code may not be
 the record. The commit of new steps is deferred then, until the replay has settled and before
 anything leaves the job. If it diverges instead, the attempt has done nothing new, and other code
 can take the job from where it was.
+
+Long because replay, deferral and commit of a step share their state.
 """
 
 import inspect
@@ -38,6 +40,7 @@ from cortex.domain.usage import Usage
 from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference, renamed
 from cortex.durable.progress import StepUnderWay
+from cortex.durable.published import Published
 from cortex.durable.replay import Amid, Replay
 from cortex.durable.results import ResultType
 from cortex.durable.step_clock import StepClock
@@ -131,6 +134,7 @@ class Journal:
         "diverged",
         "news",
         "progress",
+        "published",
         "step_scope",
         "trace",
     )
@@ -173,6 +177,8 @@ class Journal:
         """For the limits of steps in the handler's own task; None: each needs its own scope."""
         self.trace: AttemptTrace | None = None
         """Records the spans of the attempt; None: nobody does."""
+        self.published: Published | None = None
+        """The state and the progress that job code publishes; None: it has published nothing."""
 
     @property
     def current_key(self) -> str | None:
@@ -272,8 +278,8 @@ class Journal:
             answer = decode(done.output)
             if result is not None:  # a result of another type is not recorded
                 answer = result.restore(answer, f"output of step {key!r}")
-            if self._ahead and not self._replay.is_open:
-                await self.send_patches()
+            if self._ahead or self.published is not None:
+                await self._send_first()
             if self.clock is not None:
                 with self.clock.stopped():
                     await self._record_in_turn(done)
@@ -292,6 +298,13 @@ class Journal:
         if kind is StepKind.APPROVAL:
             self._decisions[key] = done.output
         return answer
+
+    async def _send_first(self) -> None:
+        """Send what must be on record before a step is."""
+        if self.published is not None:
+            await self.published.send()
+        if self._ahead and not self._replay.is_open:
+            await self.send_patches()
 
     async def group(
         self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
@@ -362,6 +375,8 @@ class Journal:
         if self.diverged is None and self._replay.lets(""):
             await self.record_deferred()
         await self.send_patches()
+        if self.published is not None:
+            await self.published.send(is_over=True)
 
     def _broke_off(self, step: StepUnderWay, error: BaseException, parent_key: str | None) -> None:
         self.progress.broke_off(step, error)
@@ -472,6 +487,40 @@ class Journal:
             )
         self._patches[key] = decided
         return decided
+
+    def noted(self, key: str, value: Callable[[], str]) -> str:
+        """Return a value that takes no time to make: the recorded one, or a new one.
+
+        A new one is recorded with the next step, or before the job calls anything outside or waits.
+        Raises `UsageError` if too many wait for that.
+        """
+        if self.diverged is not None:
+            raise self.diverged
+        memo = self._memo.get(key)
+        if memo is not None:
+            if memo.digest != NO_INPUT.digest:
+                message = f"step {key!r} was recorded as another one: with an input"
+                raise self.diverges(DivergedError(message, hint="give the new one another name"))
+            self._replay.mark_recorded(key)
+            recorded: str = decode(memo.output)
+            return recorded
+        if len(self._deferred) >= DEFERRED_MAX:
+            raise UsageError(
+                f"{key!r}: {DEFERRED_MAX:,} values wait to be recorded with the next step",
+                hint="make many in one step: await ctx.step(…)",
+            )
+        amid = self._replay.amid
+        self._replay.mark_requested(key)
+        step = StepUnderWay(StepKind.STEP, key, trio.current_time())
+        made = value()
+        outcome, parent_key = StepOutcome(value=made), _parent.get()
+        self._deferred.append(self._done(step, NO_INPUT, outcome, amid=amid, parent_key=parent_key))
+        return made
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether job code still has to request something on record that lies on its way."""
+        return not self._replay.lets("")
 
     async def send_patches(self) -> None:
         """Send the decisions that no other operation has carried."""

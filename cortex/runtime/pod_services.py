@@ -89,6 +89,7 @@ def services_of(
         channels=StoreChannels(port=port, chance=chance),
         signals=StoreSignals(port=port, pod_id=pod_id, rng=rng),
         callbacks=StoreCallbacks(port=port, pod_id=pod_id, signer=signer, rng=rng),
+        publisher=committer,
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,

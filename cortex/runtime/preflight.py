@@ -40,6 +40,7 @@ from cortex.durable.dry_run import (
     DryJournal,
     Finding,
     Problem,
+    PublishesNothing,
     dry_run,
 )
 from cortex.durable.journal import Recorded
@@ -532,6 +533,7 @@ class _PodOfReplays:
             channels=absent("channels"),
             signals=absent("signals"),
             callbacks=DryCallbacks(self._code.signer, journal),
+            publisher=PublishesNothing(),
             workspaces=self._folder / "workspaces",
             rng=system_chance().rng,
         )

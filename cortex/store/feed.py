@@ -93,7 +93,8 @@ def _happened(row: Record, *, limit: int) -> Happened | None:
         steps=steps,
         claim=None if row["claim"] is None else orjson.loads(row["claim"]),
         is_ended=row["is_ended"],
-        is_complete=all(len(rows) < limit for rows in (history, attempts, steps)),
+        is_complete=not row["is_cut"]
+        and all(len(rows) < limit for rows in (history, attempts, steps)),
     )
 
 

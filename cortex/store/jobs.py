@@ -19,11 +19,12 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import Finish, JobStatus, RunningStep, Submission, running_step_of
 from cortex.domain.policy import JobPolicy, hard_timeout_s
+from cortex.domain.published import JobProgress
 from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Connection, Database, affected
 from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.references import by_name
-from cortex.store.rows import row_of, rows_of, unless_all_null
+from cortex.store.rows import from_json, row_of, rows_of, unless_all_null
 
 SUBMIT_BATCH = 1000
 CANCEL_TRIES = 10
@@ -75,6 +76,8 @@ class JobRow:
     last_error: str | None
     """Of the last attempt of a job that waits for a person."""
     awaited: AwaitedNow
+    progress: JobProgress | None
+    """How far it has come, as its code has said."""
     agent: str | None
     pod: str | None
     silent_after_s: float | None
@@ -134,6 +137,8 @@ class ShownJob(ListedJob):
     """What the prompt cache saved; None where it was not used, or no price is known."""
     payload: Annotated[Any, payload_of]
     result: Any
+    state: Annotated[dict[str, Any] | None, from_json]
+    """What its code has published; None: nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -186,6 +191,14 @@ class StepRow:
 
 
 @attrs.frozen(kw_only=True)
+class FollowedStep(StepRow):
+    """A committed step as those see it who follow the job."""
+
+    chunk: str | None
+    """The first 4,000 characters of what it emitted, as JSON text; None: it emitted nothing."""
+
+
+@attrs.frozen(kw_only=True)
 class SubstitutionRow:
     """Another model that answered calls of a job: see `fallback` of agents."""
 
@@ -216,7 +229,7 @@ class FollowedJob(JobRow):
     locked_at: datetime | None
     history: list[Transition]
     attempts: list[EndedAttempt]
-    steps: list[StepRow]
+    steps: list[FollowedStep]
 
 
 async def submit(

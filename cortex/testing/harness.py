@@ -19,6 +19,7 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.canonical import parse
 from cortex.domain.clock import Chance, seeded_chance
 from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.job import StepKind
 from cortex.domain.limits import PAYLOAD
 from cortex.durable.codec import decode, encode
 from cortex.durable.job_log import LINES_MAX
@@ -275,6 +276,11 @@ def _outcome(run: JobRun) -> Run[Any]:
                 attempt=each.lease.attempt,
             )
             for each in run.log.take(LINES_MAX)
+        ),
+        state=dict(run.record.published.state),
+        progress=run.record.published.progress,
+        chunks=tuple(
+            decode(step.output) for step in run.record.steps.steps if step.kind is StepKind.EMIT
         ),
         result=result,
         replay=lambda: blocking(Work(lambda: replay(run), lambda _: None)),

@@ -5,6 +5,7 @@ to the job. Waits are skipped.
 """
 
 import random
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ from cortex.testing.people import People
 from cortex.testing.record import JobRecord
 from cortex.testing.services import services_of
 
+_ID: Final = re.compile(r'"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
 ATTEMPTS_MAX: Final = 1_000
 """A job that has not ended by then never does."""
 
@@ -84,6 +86,9 @@ class JobRun:
         end = f"returns {self.result}" if self.error is None else f"fails: {describe(self.error)}"
         for each in self.record.ledger.effects:
             end = end.replace(str(each.id), f"(id of effect {each.intent.key})")
+        for step in self.record.steps.steps:
+            if step.output is not None and _ID.fullmatch(step.output):
+                end = end.replace(step.output, f'"(id of {step.key})"')
         return end.replace(str(self.job_id), "(id of the job)")
 
     @property

@@ -5,6 +5,8 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
+from cortex.domain.published import JobProgress
+
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -64,6 +66,12 @@ class Run(Generic[R_co]):
     """In the order of their steps."""
     logs: tuple[Line, ...]
     """What `ctx.log` wrote, in order."""
+    state: dict[str, Any]
+    """What `ctx.state` has published at the end, plain JSON by key."""
+    progress: JobProgress | None
+    """The last `ctx.progress`; None: there was none."""
+    chunks: tuple[Any, ...]
+    """What `ctx.emit` has emitted, in order: plain JSON."""
     _result: R_co = attrs.field(alias="result", repr=False)
     _replay: Callable[[], None] = attrs.field(alias="replay", repr=False)
 

@@ -21,6 +21,7 @@ from cortex.domain.job import (
     IntentReply,
     Lease,
     Past,
+    Publish,
     StepDone,
 )
 from cortex.domain.signals import ReceivedSignal
@@ -28,6 +29,7 @@ from cortex.durable.journal import Recorded
 from cortex.testing.clock import BEGIN
 from cortex.testing.crash import Crash
 from cortex.testing.ledger import Ledger
+from cortex.testing.published import PublishedRecord
 from cortex.testing.signals import SignalQueue
 from cortex.testing.steps import StepRecord
 
@@ -57,6 +59,7 @@ class JobRecord:
     chance: Chance
     crash: Crash = attrs.field(factory=Crash)
     steps: StepRecord = attrs.field(factory=StepRecord)
+    published: PublishedRecord = attrs.field(factory=PublishedRecord)
     ledger: Ledger = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: Ledger(self.steps.output, self.covers), takes_self=True),
@@ -147,6 +150,11 @@ class AttemptRecord:
 
     async def send_ahead(self, operation: StepDone) -> None:
         await self.record(operation)
+
+    async def publish(self, change: Publish) -> None:
+        self._reach("before what it publishes was recorded")
+        self.job.published.take(change)
+        self._reach("after what it publishes was recorded")
 
     async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002 -- it may at once
         calls = _begun.get()

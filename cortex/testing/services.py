@@ -267,6 +267,7 @@ def services_of(
         channels=NoSubscriptions(),
         signals=attempt,
         callbacks=InMemoryCallbacks(clock),
+        publisher=attempt,
         workspaces=workspaces,
         rng=rng,
         resources=resources,

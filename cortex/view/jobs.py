@@ -30,6 +30,7 @@ from cortex.store.jobs import JobRow
 from cortex.view.caching import hit_of, hit_text
 from cortex.view.cells import Cell
 from cortex.view.phrases import count, localised, money, since_s
+from cortex.view.progress import bar
 from cortex.view.why import needs_person
 
 if TYPE_CHECKING:
@@ -147,8 +148,17 @@ def took_s(row: JobRow) -> float | None:
     return ((row.finished_at or row.now) - row.started_at).total_seconds()
 
 
-def remark(row: JobRow) -> str:  # noqa: PLR0911 -- a table
+def remark(row: JobRow) -> str:
     """Explain a job's state, or what comes next; "" when there is nothing to add."""
+    return " · ".join(part for part in (progress_bar(row), _remark(row)) if part)
+
+
+def progress_bar(row: JobRow) -> str:
+    """Return how far a job has come that is not over, as its code says; "" if it says nothing."""
+    return "" if row.progress is None or row.status.is_terminal else bar(row.progress)
+
+
+def _remark(row: JobRow) -> str:  # noqa: PLR0911 -- a table
     if row.waiting_on == CODE:
         return " · ".join(part for part in when_and_which_code(row, row.now, span) if part)
     match row.status:

@@ -36,6 +36,7 @@ STYLES: Final[Mapping[str, str]] = {
     StepKind.APPROVAL: "appr",
     StepKind.MESSAGE: "accent",
     StepKind.PATCH: "dim",
+    StepKind.EMIT: "done",
 }
 """The colour of a bar, here and in the terminal UI."""
 

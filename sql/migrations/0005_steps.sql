@@ -4,7 +4,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,
     seq int NOT NULL CHECK (seq >= 1),
     attempt int NOT NULL,
-    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message', 'patch')),
+    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message', 'patch', 'emit')),
     key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
     digest bytea NOT NULL,
     started_at timestamptz NOT NULL,
@@ -25,7 +25,7 @@ COMMENT ON COLUMN cortex.job_step.attempt IS 'The attempt that committed it.';
 COMMENT ON COLUMN cortex.job_step.kind IS
     'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with '
     'an outside result · approval: a decision · message: a message that it published '
-    '· patch: which branch of a change to its code it takes.';
+    '· patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job.';
 COMMENT ON COLUMN cortex.job_step.key IS 'Its name in the job''s code; unique within the job.';
 COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay with another input has diverged.';
 COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';
@@ -75,3 +75,35 @@ CREATE TRIGGER job_file_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON co
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT ON cortex.job_file TO cortex_runtime;
+
+-- What code of jobs shows of them while they run.
+-- Its changes come from running jobs several times a second: they stay in the page and leave the index alone.
+CREATE TABLE cortex.job_published (
+    job_id uuid PRIMARY KEY,
+    attempt int NOT NULL,
+    number int NOT NULL,
+    state jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(state) = 'object'),
+    done float8,
+    total float8,
+    unit text CHECK (length(unit) <= 40),
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    CONSTRAINT progress_is_whole CHECK (num_nonnulls(done, total, unit) IN (0, 3)),
+    CONSTRAINT progress_has_a_total CHECK (done >= 0 AND done <= total AND total < 'Infinity')
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 1);
+COMMENT ON TABLE cortex.job_published IS 'The state and the progress that code of jobs publishes: a row for each job that has.';
+COMMENT ON COLUMN cortex.job_published.job_id IS 'The job. No foreign key: as of steps.';
+COMMENT ON COLUMN cortex.job_published.attempt IS 'The attempt that published last; an earlier one changes nothing any more.';
+COMMENT ON COLUMN cortex.job_published.number IS 'Its last change: 1, 2, 3 … within the attempt.';
+COMMENT ON COLUMN cortex.job_published.state IS 'Values by key.';
+COMMENT ON COLUMN cortex.job_published.done IS 'How much of the total is done; null: its code has said nothing about that.';
+COMMENT ON COLUMN cortex.job_published.total IS 'How much there is to do.';
+COMMENT ON COLUMN cortex.job_published.unit IS 'What is counted, such as pages; may be empty.';
+COMMENT ON COLUMN cortex.job_published.at IS 'When it was last changed.';
+
+GRANT SELECT, INSERT, UPDATE ON cortex.job_published TO cortex_runtime;
+
+CREATE FUNCTION cortex.progress_of(of_job uuid) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT jsonb_build_object('done', p.done, 'total', p.total, 'unit', p.unit)
+FROM cortex.job_published p WHERE p.job_id = of_job AND p.done IS NOT NULL $$;
+COMMENT ON FUNCTION cortex.progress_of IS 'How far a job has come; null: its code has said nothing about that.';

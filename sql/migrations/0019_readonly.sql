@@ -12,7 +12,7 @@ BEGIN
     GRANT SELECT ON
         cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type,
         cortex.job, cortex.job_record, cortex.job_state,
-        cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.job_file, cortex.code, cortex.code_arguments, cortex.pod, cortex.turn,
+        cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.job_file, cortex.job_published, cortex.code, cortex.code_arguments, cortex.pod, cortex.turn,
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
         cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.tenant_cap, cortex.effect,
         cortex.approval_vote, cortex.effect_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause,
@@ -26,5 +26,5 @@ BEGIN
         client, reason, requested_with, decided_with, decided_person) ON cortex.approval TO cortex_reader;
     GRANT EXECUTE ON FUNCTION
         cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.connected_pods(), cortex.lost_pods(),
-        cortex.head(int) TO cortex_reader;
+        cortex.head(int), cortex.progress_of TO cortex_reader;
 END $$;

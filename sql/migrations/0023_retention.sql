@@ -6,7 +6,7 @@
 --
 --   cortex_worker.task               blocks: the job is not over
 --   job_record.origin_id, lineage_id same lineage: each of its jobs must be over, and old enough for its state
---   job_history, job_attempt, timeout_event, job_step, job_file    deleted with the job
+--   job_history, job_attempt, timeout_event, job_step, job_file, job_published    deleted with the job
 --   log_line.job_id                  deleted with the job, or sooner by age: see forget_lines
 --   fact.job_id                      deleted with the job, unless facts have a period of their own
 --   reservation.job_id               blocks: a model call is not booked yet
@@ -200,6 +200,7 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_file o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_published o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.taken_line = g.id;

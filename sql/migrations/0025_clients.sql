@@ -90,7 +90,8 @@ COMMENT ON FUNCTION cortex.job_results IS
 
 CREATE FUNCTION cortex.job_events(
     jobs uuid[], history_ids bigint[], ended_attempts int[], seqs int[], claimed_attempts int[], rows_max int
-) RETURNS TABLE (n int, status text, is_ended boolean, history jsonb, attempts jsonb, steps jsonb, claim jsonb)
+) RETURNS TABLE (
+    n int, status text, is_ended boolean, history jsonb, attempts jsonb, steps jsonb, claim jsonb, is_cut boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -99,7 +100,7 @@ BEGIN
 SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS is_ended, h.rows AS history,
        e.rows AS attempts, s.rows AS steps, CASE WHEN t.locked_by IS NOT NULL THEN
            jsonb_build_object('attempt', j.attempt, 'at', t.locked_at, 'pod', p.name, 'code_version', c.version)
-       END AS claim
+       END AS claim, coalesce(s.is_cut, false) AS is_cut
 FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
 LEFT JOIN cortex.job j ON j.id = asked.job_id
     AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
@@ -118,10 +119,13 @@ LEFT JOIN LATERAL (
         LEFT JOIN cortex.code ac ON ac.id = ap.code_id
         WHERE a.job_id = j.id AND a.attempt > asked.ended_attempt ORDER BY a.attempt LIMIT $6) r) e ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_agg(r ORDER BY r.seq) AS rows FROM (
-        SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
-        FROM cortex.job_step s
-        WHERE s.job_id = j.id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) r) s ON true
+    SELECT jsonb_agg(to_jsonb(r) - 'bytes' ORDER BY r.seq) FILTER (WHERE r.bytes <= 1048576) AS rows,
+           bool_or(r.bytes > 1048576) AS is_cut FROM (
+        SELECT s.*, sum(coalesce(octet_length(s.chunk::text), 0)) OVER (ORDER BY s.seq) AS bytes FROM (
+            SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage,
+                   CASE WHEN s.kind = 'emit' THEN s.output END AS chunk
+            FROM cortex.job_step s
+            WHERE s.job_id = j.id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) s) r) s ON true
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id AND j.attempt > asked.claimed_attempt
 LEFT JOIN cortex.pod p ON p.id = t.locked_by
 LEFT JOIN cortex.code c ON c.id = p.code_id
@@ -132,8 +136,21 @@ END $$;
 COMMENT ON FUNCTION cortex.job_events IS
     'What happened to each of several jobs after a position, in one snapshot: transitions, ended attempts, committed steps, '
     'and the claim of a new attempt. Returns the positions, from 1, of those to which something happened, of those that '
-    'have ended, and of those that do not exist for the caller (without a status).';
+    'have ended, and of those that do not exist for the caller (without a status). is_cut: there are more steps, whose chunks '
+    'would make it too large.';
 
+CREATE FUNCTION cortex.job_shows(job uuid) RETURNS TABLE (
+    state jsonb, done float8, total float8, unit text, at timestamptz)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT coalesce(p.state, '{}'), p.done, p.total, p.unit, p.at
+    FROM cortex.job_record j LEFT JOIN cortex.job_published p ON p.job_id = j.id
+    WHERE j.id = job AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+      AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant);
+END $$;
+COMMENT ON FUNCTION cortex.job_shows IS
+    'What a job has published: its state, and how far it has come. No row: it does not exist for the caller.';
 CREATE FUNCTION cortex.served_type(type text, is_exact boolean) RETURNS TABLE (
     is_served boolean, timeout_s int, others text[], codes json)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -157,9 +174,10 @@ COMMENT ON FUNCTION cortex.served_type IS
     'A job type, and the arguments that the codes of the pods take that serve it. is_exact leaves out pods whose session has '
     'ended, which others have not marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.';
 
-REVOKE EXECUTE ON FUNCTION cortex.wait_for_jobs, cortex.job_results, cortex.job_events, cortex.served_type FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.wait_for_jobs, cortex.job_results, cortex.job_events, cortex.served_type
-    TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION
+    cortex.wait_for_jobs, cortex.job_results, cortex.job_events, cortex.job_shows, cortex.served_type FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    cortex.wait_for_jobs, cortex.job_results, cortex.job_events, cortex.job_shows, cortex.served_type TO cortex_runtime;
 
 -- ------------------------------------------------------------------ the role of clients
 
@@ -173,5 +191,5 @@ BEGIN
     GRANT SELECT ON cortex.migration TO cortex_submitter;
     GRANT EXECUTE ON FUNCTION
         cortex.caller_tenant, cortex.submit_jobs, cortex.first_submit, cortex.wait_for_jobs, cortex.job_results, cortex.job_events,
-        cortex.served_type TO cortex_submitter;
+        cortex.job_shows, cortex.served_type TO cortex_submitter;
 END $$;

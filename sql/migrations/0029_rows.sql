@@ -29,6 +29,7 @@ BEGIN
             ('job_attempt', 'cortex.job_attempt', NULL, 'Attempts of its jobs.'),
             ('job_step', 'cortex.job_step', NULL, 'Steps of its jobs.'),
             ('job_file', 'cortex.job_file', NULL, 'Images and PDFs of its jobs.'),
+            ('job_published', 'cortex.job_published', NULL, 'What its jobs show while they run.'),
             ('log_line', 'cortex.log_line', NULL, 'What its jobs logged.')
         ) AS views (name, source, tenant, comment)
     LOOP

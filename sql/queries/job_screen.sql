@@ -8,7 +8,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id,
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
        last.error AS last_error, last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
-       cortex.running_step(t) AS running_step, cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
+       cortex.progress_of(j.id) AS progress, cortex.running_step(t) AS running_step, cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
        CASE WHEN j.checkpoint ? 'cache_read_tokens' THEN
          (SELECT sum((f.data->>'saved_usd')::numeric) FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'cost')
          END AS cache_saved_usd,

@@ -134,6 +134,8 @@ WHERE t.job_id = ANY ($2::uuid[]) AND t.locked_by = $1 AND j.cancel_requested_at
 -- One job in full. $1 id.
 SELECT j.*, a.name AS agent, p.name AS pod, c.version AS code_version, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
        t.attempts_spent, t.run_at AS task_run_at, cortex.running_step(t) AS running_step, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
+       cortex.progress_of(j.id) AS progress,
+       (SELECT s.state FROM cortex.job_published s WHERE s.job_id = j.id) AS state,
        i.schedule, i.instant AS scheduled_for, i.reason AS schedule_reason,
        CASE WHEN j.checkpoint ? 'cache_read_tokens' THEN
          (SELECT sum((f.data->>'saved_usd')::numeric) FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'cost')
@@ -189,9 +191,10 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
             LEFT JOIN cortex.code ec ON ec.id = ep.code_id
             WHERE e.job_id = $1 AND e.attempt > $3 ORDER BY e.attempt LIMIT $5) e) AS attempts,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
-            SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
+            SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage,
+                   CASE WHEN s.kind = 'emit' THEN left(s.output::text, 4000) END AS chunk
             FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq > $4 ORDER BY s.seq LIMIT $5) s) AS steps,
-       cortex.waits_for(j.waiting_on) AS awaited
+       cortex.waits_for(j.waiting_on) AS awaited, cortex.progress_of(j.id) AS progress
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id

@@ -19,6 +19,7 @@ VIEWS: Final = {
     "job": "id = '{r.job}'",
     "job_attempt": "job_id = '{r.job}'",
     "job_file": "job_id = '{r.job}'",
+    "job_published": "job_id = '{r.job}'",
     "job_history": "job_id = '{r.job}'",
     "job_step": "job_id = '{r.letter}'",
     "log_line": "job_id = '{r.job}'",

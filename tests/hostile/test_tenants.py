@@ -110,6 +110,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
         job,
     )
     sql(dsn, "SELECT cortex.send_signal('paid', job => $1)", job)
+    sql(dsn, "INSERT INTO cortex.job_published (job_id, attempt, number) VALUES ($1, 1, 1)", job)
     sql(
         dsn,
         "INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data) "

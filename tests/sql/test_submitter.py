@@ -57,7 +57,7 @@ def test_a_submitter_reads_its_own_jobs_only(web: str, other: str, life: Life) -
     (absent,) = sql(web, RESULTS, [new_id()])
     assert [*unknown.values()][1:] == [*absent.values()][1:], "as if it did not exist"
     (event,) = sql(web, EVENTS, [theirs])
-    assert [*event.values()] == [1, None, False, None, None, None, None]
+    assert [*event.values()] == [1, None, False, None, None, None, None, False]
     (event,) = sql(web, EVENTS, [mine])
     assert [each["new"] for each in json.loads(event["history"])][-1] == "COMPLETED"
 
@@ -72,6 +72,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
         "job_events",
         "job_results",
         "send_signal",
+        "job_shows",
         "served_type",
         "submit_jobs",
         "wait_for_jobs",

@@ -39,7 +39,7 @@ SECTIONS: Final = (
     Section(
         "Jobs",
         ("job", "Context", "File", "ModelOptions", "Retry", "resource"),
-        ("digest", "chores", "sale"),
+        ("digest", "chores", "sale", "pages"),
     ),
     Section(
         "Tools and effects",
@@ -47,7 +47,11 @@ SECTIONS: Final = (
         ("bank",),
     ),
     Section("Messages", ("handler", "Message"), ("orders",)),
-    Section("Clients", ("Client", "SyncClient", "Handle"), ("submit", "script", "office", "ship")),
+    Section(
+        "Clients",
+        ("Client", "SyncClient", "Handle"),
+        ("submit", "script", "office", "ship", "follow"),
+    ),
     Section(
         "Errors",
         (
@@ -85,6 +89,9 @@ RETURNED: Final = {
     "Options": "cortex.client.submission",
     "Statement": "cortex.client.statements",
     "JobEvent": "cortex.domain.job_feed",
+    "State": "cortex.durable.published",
+    "JobShows": "cortex.store.published",
+    "JobProgress": "cortex.domain.published",
     "Model": "cortex.testing.model",
     "Clock": "cortex.testing.clock",
     "Effect": "cortex.testing.outcome",

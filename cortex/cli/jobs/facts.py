@@ -13,7 +13,13 @@ import attrs
 from cortex.domain.job import JobStatus
 from cortex.postgres.database import Database
 from cortex.store import jobs
-from cortex.store.jobs import EndedAttempt, FollowedJob, StepRow, Transition
+from cortex.store.jobs import (
+    EndedAttempt,
+    FollowedJob,
+    FollowedStep,
+    Transition,
+    payload_of,
+)
 
 BATCH_MAX: Final = 500
 
@@ -28,7 +34,7 @@ class Claimed:
     code_version: str | None
 
 
-Fact = Transition | Claimed | StepRow | EndedAttempt
+Fact = Transition | Claimed | FollowedStep | EndedAttempt
 """A change of state, a claim, a committed step, or an attempt that ended before the job did."""
 
 
@@ -98,8 +104,11 @@ def document_of(fact: Fact) -> dict[str, Any]:
             kind, _ = "moved", fields.pop("id")
         case Claimed():
             kind = "claimed"
-        case StepRow():
+        case FollowedStep():
             kind, since = "step", fields.pop("started_at")
+            chunk = fields.pop("chunk")
+            if chunk is not None:
+                kind, fields["chunk"] = "emitted", payload_of(chunk)
             fields["duration_s"] = (fields.pop("finished_at") - since).total_seconds()
         case EndedAttempt():
             kind, _ = "attempt_ended", fields.pop("ended_at")
@@ -118,7 +127,7 @@ def at_of(fact: Fact) -> datetime:
     match fact:
         case Transition() | Claimed():
             return fact.at
-        case StepRow():
+        case FollowedStep():
             return fact.finished_at
         case EndedAttempt():
             return fact.ended_at
@@ -128,5 +137,5 @@ def at_of(fact: Fact) -> datetime:
 
 def _order(fact: Fact) -> tuple[datetime, int]:
     """Order by time; at the same instant an end precedes what follows from it."""
-    ranks = {StepRow: 1, EndedAttempt: 2, Claimed: 3}
+    ranks = {FollowedStep: 1, EndedAttempt: 2, Claimed: 3}
     return at_of(fact), 4 if is_ending(fact) else ranks.get(type(fact), 0)

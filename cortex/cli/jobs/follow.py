@@ -18,7 +18,7 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import span
 from cortex.domain.safe import safe
-from cortex.store.jobs import EndedAttempt, FollowedJob, StepRow, Transition
+from cortex.store.jobs import EndedAttempt, FollowedJob, FollowedStep, Transition
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -88,7 +88,9 @@ class FactPrinter:
             case Claimed():
                 text = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{text} goes on")
-            case StepRow():
+            case FollowedStep(chunk=str() as chunk):
+                return f"» step {fact.seq}", "", safe(chunk)
+            case FollowedStep():
                 return f"+ step {fact.seq}", "", self._step_text(fact)
             case EndedAttempt():
                 sign = ended_sign(fact)
@@ -109,7 +111,7 @@ class FactPrinter:
             parts.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
         return " · ".join(parts)
 
-    def _step_text(self, fact: StepRow) -> str:
+    def _step_text(self, fact: FollowedStep) -> str:
         cells = self._name_cells()
         name = pad(fit(safe(step_label(fact.key)), cells), cells)
         took_s = (fact.finished_at - fact.started_at).total_seconds()

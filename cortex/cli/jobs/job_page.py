@@ -137,6 +137,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "queue": safe(job.queue_name or ""),
         "tags": safe(", ".join(job.tags or ())),
         "payload": exact(job.payload),
+        "shows": " · ".join(f"{key} {exact(each)}" for key, each in (job.state or {}).items()),
         "error": _error(job),
         "trace": job.trace_id,
         "schedule": _schedule(job),

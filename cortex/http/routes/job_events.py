@@ -3,6 +3,7 @@
 `state`    the job changed its state
 `attempt`  a pod claimed the job, or an attempt ended before the job did
 `step`     a step was committed
+`chunk`    the job has emitted a chunk
 `token`    text that a model streams now, at `offset` in its response
 `gap`      number of characters that were lost; the committed step will have them
 `end`      the job has ended; no more events follow
@@ -42,6 +43,7 @@ _NAMES: Final = {
     EventKind.CLAIMED: "attempt",
     EventKind.ATTEMPT_ENDED: "attempt",
     EventKind.STEP: "step",
+    EventKind.EMITTED: "chunk",
 }
 
 

@@ -1,6 +1,7 @@
 """`/v1/jobs/{job_id}/history` and `/steps`: the record of a job, page by page."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.limits import MIB
+from cortex.domain.published import JobProgress
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
@@ -17,7 +19,7 @@ from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
 from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
-from cortex.store import jobs, steps
+from cortex.store import jobs, published, steps
 from cortex.store.jobs import StepRow
 from cortex.store.steps import StepWithOutput
 from cortex.view.resources.jobs import STEP, TRANSITION
@@ -30,6 +32,13 @@ OUTPUTS_BYTES_MAX: Final = 4 * MIB
 """For all outputs of a page; a single one may be that large."""
 NEXT_AFTER: Final = (int | None, "`after` of the next page; null: there are no more yet")
 OUTPUT: Final = (Any, "output; null unless requested")
+STATE: Final = schema_of_document(
+    "PublishedState",
+    doc="What the code of a job shows of it while it runs.",
+    state=(dict[str, Any], "values by key, as `ctx.state` has them"),
+    progress=(JobProgress | None, "the last `ctx.progress`; null: there was none"),
+    changed_at=(datetime | None, "null: nothing was published"),
+)
 HISTORY: Final = schema_of_document(
     "History",
     doc="A page of transitions.",
@@ -100,6 +109,14 @@ def _raw(row: StepRow) -> object:
     return None if text is None else orjson.Fragment(text)
 
 
+async def show_state(request: CheckedRequest[None, None], api: Api) -> Response:
+    job_id = request.path["job_id"]
+    found = await api.port(published.of_job, job_id)
+    if found is None:
+        raise NotFoundError(f"job {job_id} does not exist")
+    return answer({"state": found.state, "progress": found.progress, "changed_at": found.at})
+
+
 async def _refuse_unknown(job_id: UUID, api: Api) -> None:
     if not await api.port(jobs.counts, [job_id]):
         raise NotFoundError(f"job {job_id} does not exist")
@@ -113,6 +130,15 @@ ROUTES: Final = (
         params=JOB_PARAMS,
         query=HistoryQuery,
         answers={200: HISTORY},
+        refuses=(404,),
+        tenancy=Tenancy.JOB,
+    ),
+    read(
+        f"{JOB_PATH}/state",
+        show_state,
+        "Show the state and the progress that a job publishes.",
+        params=JOB_PARAMS,
+        answers={200: STATE},
         refuses=(404,),
         tenancy=Tenancy.JOB,
     ),

@@ -17,7 +17,7 @@ up (see `running`).
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
@@ -41,6 +41,7 @@ from cortex.domain.job import (
     Misfit,
     NumberedStep,
     Operation,
+    Publish,
     Release,
     StepDone,
     Suspend,
@@ -49,7 +50,7 @@ from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.blocked_operations import BlockedOperations
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.store import effects, jobs, steps, tasks
+from cortex.store import effects, jobs, published, steps, tasks
 
 BATCH_MAX: Final = 500
 MAILBOX_BOUND: Final = 2_000
@@ -144,6 +145,10 @@ class Committer:
         What its job sends later is committed after it. After `trio.Cancelled` it is not sent.
         """
         await self._send(Entry(operation, Reply()))
+
+    async def publish(self, change: Publish) -> None:
+        """Send what a job publishes; see `Publisher`."""
+        await self._send(Entry(change, Reply()))
 
     async def post(self, ending: Finish, reply: EndReply) -> None:
         """Send the end of a job and return without waiting for its answer, which `reply` gets.
@@ -248,10 +253,12 @@ class Committer:
         by_kind: defaultdict[type[Operation], list[Entry]] = defaultdict(list)
         for entry in batch:
             by_kind[type(entry.operation)].append(entry)
-        # Steps first: the end of a job is always sent after its steps.
-        for round_ in _rounds(by_kind[StepDone]):
-            for portion in _portions(round_):
-                await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
+        # What a job had published before a step must be there once the step is on record.
+        for portion in _in_order(by_kind[Publish]):
+            await self._settle(portion, self._publish)
+        # Then steps: the end of a job is always sent after its steps.
+        for portion in _in_order(by_kind[StepDone]):
+            await self._settle([_numbered(entry) for entry in portion], self._commit_steps)
         failed = by_kind[EffectReport]  # a left intent adds to them
         for portion in _portions(by_kind[EffectIntent]):
             await self._settle(portion, partial(self._intend, failed))
@@ -445,6 +452,14 @@ class Committer:
             # Either applied earlier or lost to another pod: this attempt is over.
             _answer(entry, released, entry.operation.lease.job_id, or_over=is_repeat)
 
+    async def _publish(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        changes = [e.operation for e in group if isinstance(e.operation, Publish)]
+        crash_point("before_publish")
+        owned = await self._port(published.publish, pod_id=self._pod_id, changes=changes)
+        crash_point("after_publish")
+        for entry in group:
+            _answer(entry, owned, entry.operation.lease.job_id, or_over=is_repeat)
+
     async def _suspend(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Suspend)]
         crash_point("before_suspend")
@@ -477,6 +492,12 @@ def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
     if not isinstance(step, StepDone):
         raise TypeError(f"not a step: {step!r}")
     return entry, NumberedStep(step, *step.tally.number(step))
+
+
+def _in_order(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Split operations, each job's in their order, over statements that are not too large."""
+    for round_ in _rounds(entries):
+        yield from _portions(round_)
 
 
 def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -515,6 +536,8 @@ def _size(operation: Operation) -> int:
     match operation:
         case StepDone():
             return len(operation.output)
+        case Publish():
+            return len(operation.changes) + len(operation.defaults)
         case EffectIntent():
             return len(operation.arguments)
         case Finish():

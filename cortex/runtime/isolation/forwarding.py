@@ -63,6 +63,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
         only_by=_BY_NOTIFICATION, known={"job_id": lambda claim: claim.lease.job_id}
     ),
     "channels.remind": Allowed(only_by=(APPROVAL_NOTIFY,)),
+    "publisher.publish": Allowed(),
     "channels.notify": Allowed(),  # it submits a job, as any job may
     "signals.take": Allowed(),
     "signals.withdraw": Allowed(),

@@ -192,6 +192,7 @@ class _Runner:
             channels=pod("channels"),
             signals=pod("signals"),
             callbacks=pod("callbacks"),
+            publisher=pod("publisher"),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),

@@ -26,6 +26,7 @@ PHASES: Final = {
     StepKind.APPROVAL: Phase.STEP,
     StepKind.MESSAGE: Phase.STEP,
     StepKind.PATCH: Phase.STEP,
+    StepKind.EMIT: Phase.STEP,
 }
 SCOPES_IN_JOB: Final = frozenset(Scope) - {Scope.JOB}
 ACTIONS: Final = {

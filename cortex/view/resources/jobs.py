@@ -9,6 +9,7 @@ from cortex.view.caching import hit_of
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
 from cortex.view.phrases import NOTHING, money
+from cortex.view.progress import bar
 from cortex.view.resource import Field, Resource, Shape, aged, on_demand
 from cortex.view.steps import numbered_step
 
@@ -99,6 +100,12 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
         least=20,
         is_for_people=True,
     ),
+    Field(
+        name="progress",
+        doc="how far it has come, as its code says: done, total and unit",
+        shown=lambda r: Cell(safe("" if r.progress is None else bar(r.progress))),
+        is_default=False,
+    ),
     Field(name="step_key", doc="key of that step", value=_step_key, is_default=False),
     Field(
         name="cache_hit",
@@ -155,7 +162,8 @@ JOB: Final = Shape(
             scheduled_for="the instant of that schedule",
             schedule_reason="why that instant is made up for; null: it was on time",
         ),
-        *on_demand("payload", "result", cache_saved_usd="what the provider's cache saved"),
+        *on_demand("payload", "result", state="what its code has published, by key"),
+        *on_demand(cache_saved_usd="what the provider's cache saved"),
     ),
     unlisted=INTERNAL | {"agent_id", "submitted_with", "traceparent"},
 )

@@ -14,7 +14,7 @@ from cortex.domain.job import JobStatus, Suspend
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import jobs, queues, tasks
-from cortex.store.jobs import EndedAttempt, StepRow, Transition
+from cortex.store.jobs import EndedAttempt, FollowedStep, Transition
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
@@ -46,7 +46,8 @@ def test_a_step_and_its_figures_stay_on_one_line_of_a_terminal(
     terminal = Terminal(
         stream=StringIO(), is_tty=is_tty, has_color=False, is_ascii=False, moves_cursor=is_tty
     )
-    step = StepRow(
+    step = FollowedStep(
+        chunk=None,
         started_at=datetime(2026, 11, 23, 11, 6, 32, 100_000, tzinfo=UTC),
         finished_at=datetime(2026, 11, 23, 11, 6, 33, 500_000, tzinfo=UTC),
         seq=12,
@@ -76,7 +77,7 @@ def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
     started, step = follower.look()
     assert isinstance(started, Transition)
     assert (started.new, started.attempt, started.pod) == (JobStatus.RUNNING, 1, "one")
-    assert isinstance(step, StepRow)
+    assert isinstance(step, FollowedStep)
     assert (step.seq, step.key, step.kind, step.attempt) == (1, "plan", "model", 1)
     assert step.cost_usd == Decimal("0.0123")
     assert step.usage is not None
@@ -109,7 +110,7 @@ def test_a_long_story_ends_with_its_end(life: Life) -> None:
     facts = []
     while not follower.is_over:
         facts += follower.look()
-    assert [f.seq for f in facts if isinstance(f, StepRow)] == list(range(1, count + 1))
+    assert [f.seq for f in facts if isinstance(f, FollowedStep)] == list(range(1, count + 1))
     last = facts[-1]
     assert isinstance(last, Transition)
     assert last.new is JobStatus.COMPLETED

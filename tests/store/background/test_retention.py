@@ -69,7 +69,7 @@ def test_retention_deletes_all_rows_of_a_job(store: Session, database: str) -> N
     assert run(store) == 1
     assert left_of(database, job_id) == set()
     assert sql(database, "SELECT count(*) AS n FROM cortex.approval_vote")[0]["n"] == 1
-    assert len(left_of(database, other)) == 10
+    assert len(left_of(database, other)) == 11
 
 
 @pytest.mark.parametrize(

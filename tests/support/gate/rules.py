@@ -178,6 +178,7 @@ RULES: Final = (
         "testing",
         ("cortex/testing/",),
         (
+            "tests/first",
             "tests/unit/testing",
             "tests/unit/durable",
             "tests/store/test_ledger_in_memory.py",
@@ -220,6 +221,7 @@ RULES: Final = (
             "tests/batches",
             "tests/callbacks",
             "tests/signals",
+            "tests/first",
             "tests/unit/runtime",
             *LIVENESS,
             *LEAVING,
@@ -255,6 +257,7 @@ RULES: Final = (
             "tests/unit/durable",
             "tests/unit/testing",
             "tests/callbacks",
+            "tests/first",
             "tests/options",
             "tests/runtime",
             *STEPS,

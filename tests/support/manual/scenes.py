@@ -560,7 +560,8 @@ END
         given=_MODEL + _PORT + _APPROVAL + _AGENT + "mkdir bank; export PYTHONPATH=$PWD\n",
         after="""
             python -m http.server --bind 127.0.0.1 $PORT > web.log 2>&1 &
-            apps='--app digest.py --app chores.py --app bank.py --app orders.py --app offer.py'
+            apps='--app digest.py --app chores.py --app bank.py --app orders.py'
+            apps="$apps --app offer.py --app pages.py"
             export SIGNING_KEY=abcdefghijkl
             echo 'secrets: {SIGNING_KEY: {env: SIGNING_KEY}}' | agent signer
             cortex up $apps > pod.log 2>&1 &
@@ -592,6 +593,9 @@ END
             grep "{'$LATER': 0}" office.txt
             pytest -q test_offer.py > tests.txt || cat tests.txt
             grep '^7 passed' tests.txt
+            python follow.py > follow.txt
+            grep -x 'page 3 has 3 rows' follow.txt
+            grep -x 'batch True' follow.txt
         """,
     ),
     "docs/runbooks.md": Scene(

@@ -7,7 +7,7 @@ from tests.support.servers.postgres import sql
 
 _OF_JOB = (
     *("job_history", "job_attempt", "timeout_event", "job_step", "effect", "approval"),
-    *("dead_letter", "fact", "log_line", "job_file"),
+    *("dead_letter", "fact", "log_line", "job_file", "job_published"),
 )
 
 
@@ -127,6 +127,7 @@ def with_everything(dsn: str, job_id: UUID) -> None:
 
 
 def _with_file(dsn: str, job_id: UUID) -> None:
+    sql(dsn, "INSERT INTO cortex.job_published (job_id, attempt, number) VALUES ($1, 1, 1)", job_id)
     sql(
         dsn,
         """

@@ -66,6 +66,7 @@ from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from cortex.testing.ledger import Ledger
 from cortex.testing.model import KeptFiles
+from cortex.testing.published import PublishedRecord
 from cortex.testing.services import Admitted, InMemoryCallbacks, TypePolicies
 from cortex.testing.steps import StepRecord
 from tests.support.records.bulk import BulkList
@@ -400,6 +401,7 @@ def services(**fields: Any) -> Services:
         "channels": ChannelList(),
         "signals": NoSignals(),
         "callbacks": InMemoryCallbacks(TrioClock()),
+        "publisher": PublishedRecord(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }

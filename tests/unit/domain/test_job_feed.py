@@ -22,7 +22,13 @@ def move(number: int, new: str, second: float, *, attempt: int = 1) -> dict[str,
 
 
 def step(seq: int, second: float) -> dict[str, Any]:
-    return {"seq": seq, "key": f"step{seq}", "attempt": 1, "finished_at": at(second)}
+    return {
+        "seq": seq,
+        "kind": "step",
+        "key": f"step{seq}",
+        "attempt": 1,
+        "finished_at": at(second),
+    }
 
 
 def ended(attempt: int, second: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from cortex.view.phrases import day_time, money
 from cortex.view.steps import numbered_step, running_step
 from cortex_tui.model.step_list import StepList
 from cortex_tui.palette import Palette
-from cortex_tui.render.job_rows import why
+from cortex_tui.render.job_rows import why, with_bar
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
@@ -49,7 +49,8 @@ def why_strip(row: WatchedJob | None, now: datetime, palette: Palette, width: in
     if row is None:
         return Strip.blank(width)
     cell = why_line(row, now)
-    return Strip([Segment(fit(f" {cell.text}", width), palette[cell.style])])
+    text = with_bar(row, cell.text)
+    return Strip([Segment(fit(f" {safe(text)}", width), palette[cell.style])])
 
 
 def no_steps(row: WatchedJob | None) -> str:

@@ -24,7 +24,7 @@ from cortex.domain.waiting import (
 )
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
-from cortex.view.jobs import is_silent, state_of, when_and_which_code
+from cortex.view.jobs import is_silent, progress_bar, state_of, when_and_which_code
 from cortex.view.phrases import NOTHING, age, localised, money
 from cortex.view.resources.jobs import JOBS
 from cortex.view.steps import step_label
@@ -95,7 +95,13 @@ def why_line(row: JobRow, now: datetime) -> Cell:
     """Return the reason for its state as one cell."""
     text = why(row, now)
     is_alarming = row.status is JobStatus.RUNNING and text.startswith(ALARM)
-    return Cell(safe(text), "alarm" if is_alarming else "fail" if row.error_message else "dim")
+    style = "alarm" if is_alarming else "fail" if row.error_message else "dim"
+    return Cell(safe(with_bar(row, text)), style)
+
+
+def with_bar(row: JobRow, text: str) -> str:
+    """Return a text behind the bar of a job that says how far it has come."""
+    return " · ".join(part for part in (progress_bar(row), text) if part)
 
 
 def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:

@@ -1,0 +1,43 @@
+"""Jobs that show state, progress and chunks while a test holds them at a gate."""
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from cortex import Context, job
+
+
+async def _open(gate: str) -> None:
+    while not await trio.Path(gate).exists():  # noqa: ASYNC110 -- nothing notifies of a file
+        await trio.sleep(0.05)
+
+
+@job("shows")
+async def shows(ctx: Context, gate: str) -> dict[str, Any]:
+    """Show what it does, wait at the gate inside a step, and go on."""
+    ctx.state["phase"] = "begun"
+    made = str(ctx.uuid())
+    began = await ctx.now()
+    for number in range(3):
+        await ctx.emit({"part": number, "made": made})
+    ctx.state["phase"] = "held"
+
+    async def held() -> str:
+        ctx.state["inside"] = [1, 2]
+        ctx.progress(1, 3, "pages")
+        await _open(gate)
+        return Path(gate).name
+
+    await ctx.step("held", held)
+    ctx.state["phase"] = "over"
+    ctx.progress(3, 3, "pages")
+    await ctx.emit("last")
+    return {"made": made, "began": began.isoformat()}
+
+
+@job("shows-apart", isolated=True)
+async def shows_apart(ctx: Context, gate: str) -> dict[str, Any]:
+    """The same in a process of its own."""
+    shown: dict[str, Any] = await shows.handler(ctx, gate=gate)
+    return shown
