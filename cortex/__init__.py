@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from cortex.domain.file import File
+    from cortex.domain.job_limits import Concurrency, Rate
     from cortex.domain.messages.message import Message
     from cortex.domain.model import ModelOptions
     from cortex.durable.context import Context
@@ -40,6 +41,7 @@ __all__ = [
     "ApprovalExpiredError",
     "CapReachedError",
     "Client",
+    "Concurrency",
     "Context",
     "CortexError",
     "DeniedError",
@@ -53,6 +55,7 @@ __all__ = [
     "ModelOptions",
     "NotApplied",
     "NotFoundError",
+    "Rate",
     "RejectedError",
     "Retry",
     "SyncClient",
@@ -73,6 +76,7 @@ _HOMES = {
     "CapReachedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Client": "cortex.client.client",
+    "Concurrency": "cortex.domain.job_limits",
     "File": "cortex.domain.file",
     "Handle": "cortex.client.handles",
     "InvalidSignalError": "cortex.domain.errors",
@@ -83,6 +87,7 @@ _HOMES = {
     "ModelOptions": "cortex.domain.model",
     "NotApplied": "cortex.domain.effect",
     "NotFoundError": "cortex.domain.errors",
+    "Rate": "cortex.domain.job_limits",
     "TransientError": "cortex.domain.errors",
     "UnavailableError": "cortex.domain.errors",
     "Unknown": "cortex.domain.effect",

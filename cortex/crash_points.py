@@ -205,6 +205,8 @@ POINTS: Final[dict[str, Point]] = {
     # what goes on later, and elsewhere
     "before_due": Point("jobs whose time has come are about to get tasks", (Kind.POD, Kind.RETRY)),
     "after_due": Point("they have tasks", (Kind.RETRY,)),
+    "before_admission": Point("jobs are about to be let through their limits", (Kind.POD,)),
+    "after_admission": Point("they hold their places, no pod has them", ()),
     "before_fire": Point(
         "schedules that are due are about to submit jobs", (Kind.POD, Kind.SCHEDULE)
     ),

@@ -47,6 +47,7 @@ BUDGETS_S: Final = {
     "tests/first": 10.0,  # what jobs show, and the first of several waits; some of it on pods
     "tests/hostile": 30.0,
     "tests/http": 37.5,
+    "tests/limits": 12.0,
     "tests/mcp": 10.0,  # eleven of them run pods; the programs of the others start within 30 ms
     "tests/options": 3.0,  # what is asked of models: options, output, files
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API

@@ -22,6 +22,7 @@ import attrs
 from cortex.domain.argument_check import KeyProblems
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
+from cortex.domain.job_limits import JobLimit, limits_of
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
@@ -87,6 +88,8 @@ class JobType(Generic[Arguments, Result]):
     """The types of the resources that the handler takes."""
     mcp: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The MCP servers whose tools its jobs may call, as they are declared."""
+    limits: tuple[JobLimit, ...] = ()
+    """How many of its jobs run at once, or begin in a span of time."""
 
     async def __call__(self, ctx: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call the handler itself, with a context that the caller has made."""
@@ -184,6 +187,7 @@ def job(
     jitter: str | int | None = None,
     check: Callable[..., object] | None = None,
     mcp: Mapping[str, Mapping[str, Any]] | None = None,
+    limits: Iterable[JobLimit] = (),
 ) -> Callable[
     [Callable[Concatenate[Any, Arguments], Awaitable[Result]]],
     JobType[Arguments, Result],
@@ -202,6 +206,7 @@ def job(
     jitter: str | int | None = None,
     check: Callable[..., object] | None = None,
     mcp: Mapping[str, Mapping[str, Any]] | None = None,
+    limits: Iterable[JobLimit] = (),
 ) -> Any:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
@@ -218,14 +223,14 @@ def job(
     `check` is called with the arguments before a job is submitted by a command or over HTTP, and
     raises `RejectedError` or `UsageError` for those with which it would certainly fail.
 
-    `mcp`: servers by name whose tools `ctx.tool` calls; see docs/guides/mcp.md.
+    `mcp`: servers by name whose tools `ctx.tool` calls; see docs/guides/mcp.md. `limits`: how many
+    of its jobs run at once, or begin in a span of time, for each key; see docs/guides/limits.md.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
     """
     if name is not None and not isinstance(name, str):
         return job()(name)
-    terms = {"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter}
 
     def decorate(handler: Handler) -> JobType[..., Any]:
         chosen = getattr(handler, "__name__", "") if name is None else name
@@ -234,12 +239,10 @@ def job(
         required &= parameters.keys()
         _refuse_unstructurable(chosen, parameters)
         _refuse_final(chosen, final)
-        policy = _policy(chosen, retry, timeout)
-        policy.check(chosen)
         return JobType(
             name=chosen,
             handler=handler,
-            policy=policy,
+            policy=_policy(chosen, retry, timeout),
             parameters=parameters,
             required=required,
             final=final,
@@ -249,12 +252,13 @@ def job(
                 cron=schedule,
                 lacks=sorted(required - {SCHEDULED_AT}),
                 instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
-                terms=terms,
+                terms={"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter},
             ),
             check=check,
             result=result_type(handler),
             requested=tuple(hint for hint in hints.values() if is_requested(hint)),
             mcp={} if mcp is None else dict(mcp),
+            limits=limits_of(chosen, limits),
         )
 
     return decorate
@@ -342,7 +346,9 @@ def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
     set_ones: dict[str, Any] = {
         field: value for field, value in overrides.items() if value is not None
     }
-    return attrs.evolve(policy_for(name), **set_ones)
+    policy = attrs.evolve(policy_for(name), **set_ones)
+    policy.check(name)
+    return policy
 
 
 class Registry:
@@ -430,6 +436,11 @@ class Registry:
     def find(self, name: str) -> JobType[..., Any] | None:
         """Return a job type, or None if it is not here."""
         return self._types.get(name)
+
+    @property
+    def limits(self) -> dict[str, tuple[JobLimit, ...]]:
+        """The limits of each type, none of most."""
+        return {name: self._types[name].limits for name in self.names}
 
     @property
     def policies(self) -> dict[str, JobPolicy]:

@@ -61,7 +61,7 @@ SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
 QUEUE_HEAD = "task_queue_head"
 """The index by which one of several pods makes a task of a named queue ready; the others repeat."""
 
-_OF_PAYLOADS = frozenset({"payload_size", "payload_fits"})
+_OF_PAYLOADS = frozenset({"payload_size", "payload_fits", "limit_key"})
 """Constraints that refuse the value of a payload."""
 _BY_CONSTRAINT: Final[Mapping[str | None, type[CortexError]]] = {
     "id_of_another_job": ConflictError,

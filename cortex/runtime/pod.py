@@ -64,13 +64,14 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, WAKES, Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, LIMIT, OUTBOX, WAKES, Listener
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.logs.capture import captured
 from cortex.runtime.logs.writer import LogWriter
 from cortex.runtime.loop_lag import LoopLag
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.maintenance.drain_requests import DrainRequests
+from cortex.runtime.maintenance.limits import Limits
 from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
 from cortex.runtime.maintenance.schedules import declare
@@ -225,6 +226,7 @@ class _Pod:
             on_breaker=partial(self._notified, BREAKER),
             on_outbox=partial(self._notified, OUTBOX),
             on_wakes=partial(self._notified, WAKES),
+            on_limit=partial(self._notified, LIMIT),
         )
 
     def _observe(self) -> None:
@@ -278,8 +280,13 @@ class _Pod:
         self._recorder = RunRecorder(self._port, holder=self._record.name, rng=self._rng)
         for each in self._runners:
             each.on_run = self._ran
-        # The pod of a tick starts none: the tick runs each by itself.
-        self._own_runners = self._runners if self._intake.claims_max is None else ()
+        # The pod of a tick starts none, the tick runs each by itself: except what lets the next
+        # jobs through when others end.
+        self._own_runners = tuple(
+            each
+            for each in self._runners
+            if self._intake.claims_max is None or each.name == Limits.name
+        )
         self._committer = Committer(
             self._port,
             pod_id=self._record.id,
@@ -350,7 +357,13 @@ class _Pod:
     async def run(
         self, on_ready: Callable[[Ready], None], http_socket: socket.socket | None
     ) -> None:
-        policies = await begin(self._port, config=self._config, code=self._code, rng=self._rng)
+        policies = await begin(
+            self._port,
+            config=self._config,
+            code=self._code,
+            limits=self._parts.registry.limits,
+            rng=self._rng,
+        )
         left = self.drain.left_s
         async with AsyncExitStack() as stack:
             liveness = await stack.enter_async_context(

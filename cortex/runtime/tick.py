@@ -24,7 +24,7 @@ from cortex.domain.errors import CortexError, UnavailableError
 from cortex.runtime.maintenance.recorder import RunRecorder, error_text
 from cortex.store.background.runners import DISPATCH
 
-AFTER: Final = "retries"
+AFTER: Final = "limits"
 """Dispatch comes after the runners that make jobs due."""
 
 _log = structlog.get_logger(__name__)

@@ -238,9 +238,9 @@ COMMENT ON TABLE cortex.runner_turn IS
     'Work that one process at a time does for all: while it does, its transaction has locked the row. Never changed.';
 COMMENT ON COLUMN cortex.runner_turn.name IS 'Name of the work.';
 INSERT INTO cortex.runner_turn (name) VALUES
-    ('alarms'), ('batches'), ('budgets.sweep'), ('budgets.wake_next'), ('expire_approvals'), ('housekeeping'), ('remind_approvals'),
-    ('retention'), ('retention.set'), ('retries'), ('schedules'), ('schedules.names'), ('specs'), ('sweep_zombies'),
-    ('triage');
+    ('alarms'), ('batches'), ('budgets.sweep'), ('budgets.wake_next'), ('expire_approvals'), ('housekeeping'), ('limits'),
+    ('remind_approvals'), ('retention'), ('retention.set'), ('retries'), ('schedules'), ('schedules.names'), ('specs'),
+    ('sweep_zombies'), ('triage');
 
 GRANT SELECT, UPDATE ON cortex.runner_turn TO cortex_runtime;
 

@@ -1,8 +1,9 @@
 -- The worker queue: tasks, paused queues, and the functions that give a waiting job its next task.
 
-CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'STRANDED', 'READY', 'LOCKED');
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'HELD', 'STRANDED', 'READY', 'LOCKED');
 COMMENT ON TYPE cortex_worker.task_state IS
-    'LATER: due in the future · QUEUED: waits for its turn in a named queue · STRANDED: has made way in a named queue, '
+    'LATER: due in the future · QUEUED: waits for its turn in a named queue · HELD: due, waits for room in the limits of its '
+    'type · STRANDED: has made way in a named queue, '
     'because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.';
 
 CREATE TABLE cortex_worker.task (
@@ -24,6 +25,9 @@ CREATE TABLE cortex_worker.task (
     heartbeat_at timestamptz,
     config_id int,
     checkpoint jsonb CHECK (pg_column_size(checkpoint) <= 16384),
+    is_admitted boolean,
+    limit_keys text[] COLLATE "C",
+    CONSTRAINT held_until_admitted CHECK (is_admitted IS NOT FALSE OR state NOT IN ('STRANDED', 'READY', 'LOCKED')),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
     CONSTRAINT queued_only_in_a_queue CHECK (state NOT IN ('QUEUED', 'STRANDED') OR queue_name IS NOT NULL)
 ) WITH (
@@ -59,14 +63,19 @@ COMMENT ON COLUMN cortex_worker.task.heartbeat_at IS 'The latest heartbeat of it
 COMMENT ON COLUMN cortex_worker.task.config_id IS 'Policies and prices of its latest attempt.';
 COMMENT ON COLUMN cortex_worker.task.checkpoint IS
     'Small summary of the job''s progress: step, seq, phase, totals. Null until its latest attempt has made a step.';
+COMMENT ON COLUMN cortex_worker.task.is_admitted IS
+    'Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.';
+COMMENT ON COLUMN cortex_worker.task.limit_keys IS
+    'Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.';
 CREATE INDEX task_locked ON cortex_worker.task (locked_by) WHERE state = 'LOCKED';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
 -- Empty unless code is missing.
 CREATE INDEX task_stranded ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'STRANDED';
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task (queue_name)
-    WHERE queue_name IS NOT NULL AND state IN ('READY', 'LOCKED');
-COMMENT ON INDEX cortex_worker.task_queue_head IS 'At most one task of a named queue can be claimed or running.';
+    WHERE queue_name IS NOT NULL AND state IN ('HELD', 'READY', 'LOCKED');
+COMMENT ON INDEX cortex_worker.task_queue_head IS
+    'At most one task of a named queue can wait for room in its limits, be claimed or run.';
 CREATE UNIQUE INDEX task_job_key ON cortex_worker.task (job_key) WHERE job_key IS NOT NULL;
 CREATE INDEX task_ready ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND NOT is_suspect;
 CREATE INDEX task_suspect ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND is_suspect;

@@ -301,6 +301,9 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)) THEN
+        PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(

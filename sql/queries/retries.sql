@@ -136,7 +136,8 @@ WITH task AS MATERIALIZED (
     SET run_at = least(t.run_at, cortex.now()), task = coalesce(u.base, t.task),
         -- The snapshot still shows an attempt that just ends as locked, until the row is checked again.
         locked_by = NULL,
-        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+        state = (CASE WHEN t.state = 'HELD' THEN 'HELD' WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
+                      WHEN t.is_admitted IS FALSE THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state
     FROM before b JOIN task ON task.job_id = b.id LEFT JOIN cortex_worker.unfit u ON u.task = task.task
     WHERE t.job_id = task.job_id AND task.state <> 'LOCKED' AND b.finished_at IS NULL
       AND (b.is_unfit OR b.status::text IN ('RUNNING', 'RETRY') AND task.run_at > cortex.now())

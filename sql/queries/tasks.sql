@@ -1,6 +1,7 @@
 -- name: promote
 -- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. In a
--- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none.
+-- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none. A
+-- task that the limits of its type have not let through is held instead: they decide when it becomes ready.
 -- In another one, tasks that no living pod can take make way. $1 limit. Locks: the promoted tasks, skipping locked
 -- LATER ones. Returns how many became ready, or $1 if a queue has yet more tasks that must make way. If a queue's head
 -- became ready meanwhile, task_queue_head refuses: repeat the statement.
@@ -23,7 +24,7 @@ WITH RECURSIVE later AS MATERIALIZED (
     FROM queue q
     WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
         SELECT FROM cortex_worker.task t
-        WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
+        WHERE t.queue_name = q.queue_name AND t.state IN ('HELD', 'READY', 'LOCKED'))
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
 ), front AS MATERIALIZED (
     SELECT t.job_id, idle.queue_name, t.nth,
@@ -56,10 +57,13 @@ WITH RECURSIVE later AS MATERIALIZED (
     WHERE idle.is_strict
     LIMIT $1
 ), ready AS (
-    UPDATE cortex_worker.task t SET state = 'READY'
+    UPDATE cortex_worker.task t
+    SET state = (CASE WHEN t.is_admitted IS FALSE THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state
     FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) due
     WHERE t.job_id = due.job_id AND t.state IN ('LATER', 'QUEUED')
-    RETURNING t.job_id
+    RETURNING t.job_id, t.state
+), hinted AS (
+    SELECT pg_notify('cortex_limit', '') FROM (SELECT FROM ready WHERE state = 'HELD' LIMIT 1) r
 ), made_way AS (
     UPDATE cortex_worker.task t SET state = 'STRANDED'
     FROM front f LEFT JOIN able a ON a.queue_name = f.queue_name
@@ -67,7 +71,8 @@ WITH RECURSIVE later AS MATERIALIZED (
     RETURNING f.queue_name
 )
 SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a))
-            THEN greatest($1, (SELECT count(*) FROM ready)) ELSE (SELECT count(*) FROM ready) END AS count;
+            THEN greatest($1, (SELECT count(*) FROM ready)) ELSE (SELECT count(*) FROM ready) END AS count,
+       (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: claim
 -- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
@@ -711,6 +716,7 @@ SELECT EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_s
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND is_suspect)
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at <= cortex.now())
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'QUEUED')
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'HELD')
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'STRANDED')
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LOCKED') AS has_work;
 

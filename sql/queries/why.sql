@@ -41,7 +41,7 @@ LEFT JOIN cortex.budget_use spent ON spent.budget_id = g.id AND spent.window_key
     WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
 LEFT JOIN LATERAL (
     SELECT h.job_id, h.state FROM cortex_worker.task h
-    WHERE h.queue_name = t.queue_name AND h.state IN ('READY', 'LOCKED') AND h.job_id <> j.id) head ON true
+    WHERE h.queue_name = t.queue_name AND h.state IN ('HELD', 'READY', 'LOCKED') AND h.job_id <> j.id) head ON true
 LEFT JOIN LATERAL (
     -- The oldest of those that have begun and wait; the next one of a strict queue waits for it.
     SELECT r.id, r.status FROM cortex.job_record r

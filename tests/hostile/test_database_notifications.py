@@ -91,7 +91,8 @@ async def port(shared_database: str) -> AsyncIterator[CountingPort]:
 
 
 @pytest.mark.parametrize(
-    "channel", ["cortex_control", "cortex_breaker", "cortex_outbox", "cortex_wake"]
+    "channel",
+    ["cortex_control", "cortex_breaker", "cortex_outbox", "cortex_wake", "cortex_limit"],
 )
 async def test_a_flood_of_hints_costs_a_pod_little(
     port: CountingPort, nursery: trio.Nursery, shared_database: str, channel: str
@@ -106,6 +107,7 @@ async def test_a_flood_of_hints_costs_a_pod_little(
         on_breaker=lambda: heard.update(["cortex_breaker"]),
         on_outbox=lambda: heard.update(["cortex_outbox"]),
         on_wakes=lambda: heard.update(["cortex_wake"]),
+        on_limit=lambda: heard.update(["cortex_limit"]),
     )
     await nursery.start(listener.run)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")

@@ -104,6 +104,7 @@ class Stage:
             on_breaker=lambda: None,
             on_outbox=lambda: None,
             on_wakes=lambda: None,
+            on_limit=lambda: None,
         )
         for actor in (bench.committer, hints, self.sender, self.listener, self.feeds):
             await bench.start(actor)

@@ -30,6 +30,7 @@ class Ears:
     breakers: int = 0
     messages: int = 0
     wakes: int = 0
+    limits: int = 0
 
     def on_control(self) -> None:
         self.controls += 1
@@ -43,9 +44,12 @@ class Ears:
     def on_wakes(self) -> None:
         self.wakes += 1
 
+    def on_limit(self) -> None:
+        self.limits += 1
+
     def forget(self) -> None:
         self.hints.clear()
-        self.controls = self.breakers = self.messages = self.wakes = 0
+        self.controls = self.breakers = self.messages = self.wakes = self.limits = 0
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
@@ -60,11 +64,13 @@ async def listening(bench: Bench) -> tuple[Listener, Ears]:
         on_breaker=ears.on_breaker,
         on_outbox=ears.on_outbox,
         on_wakes=ears.on_wakes,
+        on_limit=ears.on_limit,
     )
     await bench.start(listener)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")
     assert list(ears.hints) == ["queued"]
-    assert (ears.controls, ears.breakers, ears.messages, ears.wakes) == (1, 1, 1, 1)
+    heard = (ears.controls, ears.breakers, ears.messages, ears.wakes, ears.limits)
+    assert heard == (1, 1, 1, 1, 1)
     ears.forget()
     return listener, ears
 

@@ -199,6 +199,6 @@ async def test_pod_starts_once_a_locked_row_is_free(port: Port, method: Any) -> 
     faulty.refuse(method, is_locked=True)
     code = Code(version="1")
     for _ in range(2):
-        found = await begin(faulty, config=a_config("1"), code=code, rng=seeded_random())
+        found = await begin(faulty, config=a_config("1"), code=code, limits={}, rng=seeded_random())
         assert (found.config_id, found.code_id) == (1, 1)
     assert not faulty.faults_left

@@ -121,7 +121,9 @@ def touched(dsn: str, statement: str, *arguments: Any) -> Touched:
     """Run a statement as a pod does, and count by the server's own figures."""
     counts = """
         SELECT sum(seq_scan)::int AS scans, sum(seq_tup_read + idx_tup_fetch)::int AS rows
-        FROM pg_stat_xact_all_tables WHERE schemaname LIKE 'cortex%'
+        FROM pg_stat_xact_all_tables
+        -- A few rows at most, and no index to read them by.
+        WHERE schemaname LIKE 'cortex%' AND relname <> 'limited_type'
     """
 
     async def run() -> Touched:

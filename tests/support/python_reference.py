@@ -38,7 +38,7 @@ class Section:
 SECTIONS: Final = (
     Section(
         "Jobs",
-        ("job", "Context", "File", "ModelOptions", "Retry", "resource"),
+        ("job", "Concurrency", "Context", "File", "ModelOptions", "Rate", "Retry", "resource"),
         ("digest", "chores", "sale", "pages"),
     ),
     Section(

@@ -9,7 +9,7 @@ if its attempt has failed for another reason, this pod's own policy decides how 
 
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -22,12 +22,14 @@ from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, MisfitKind, UnfitCodeError
 from cortex.domain.job import RUN_FLOW, Claim
+from cortex.domain.job_limits import JobLimit
 from cortex.domain.known_tool import KnownTool
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
 from cortex.store import codes, configs, jobs, mcp, specs
+from cortex.store import limits as job_limits
 from cortex.store.codes import Code
 from cortex.store.specs import SpecKind
 
@@ -215,8 +217,17 @@ def _overridden(policy: JobPolicy, agent: AgentSpec) -> JobPolicy:
     )
 
 
-async def begin(port: Port, *, config: RuntimeConfig, code: Code, rng: random.Random) -> Policies:
-    """Record a pod's code and its configuration: jobs that begin on it keep the latter.
+async def begin(
+    port: Port,
+    *,
+    config: RuntimeConfig,
+    code: Code,
+    limits: Mapping[str, Sequence[JobLimit]],
+    rng: random.Random,
+) -> Policies:
+    """Record a pod's code, the limits of its types, and its configuration.
+
+    Jobs that begin on it keep the configuration. The limits hold for all pods from now on.
 
     Another pod may hold what this needs, for as long as the server lets its transaction idle.
     """
@@ -224,6 +235,7 @@ async def begin(port: Port, *, config: RuntimeConfig, code: Code, rng: random.Ra
     async def record() -> tuple[int, int]:
         crash_point("before_enter")
         await port(jobs.ensure_types, config.policies)
+        await port(job_limits.declare, limits)
         config_id = await port(configs.ensure, config.to_json())
         code_id = await port(codes.ensure, code)
         crash_point("after_enter")

@@ -37,6 +37,8 @@ OUTBOX: Final = "cortex_outbox"
 """Notifies all pods of new messages, and of changed subscriptions."""
 WAKES: Final = "cortex_wake"
 """Notifies all pods that waiting jobs may have what they wait for."""
+LIMIT: Final = "cortex_limit"
+"""Notifies all pods of jobs that wait for limits of their types, and of freed places."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 HINTS_APART_S: Final = 0.05
@@ -91,11 +93,13 @@ class Listener:
         on_breaker: Callable[[], None],
         on_outbox: Callable[[], None],
         on_wakes: Callable[[], None],
+        on_limit: Callable[[], None],
     ) -> None:
         """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
 
         `on_breaker` is called when any breaker has changed state, `on_outbox` when messages or
-        subscriptions have been written, `on_wakes` when waiting jobs may have what they wait for.
+        subscriptions have been written, `on_wakes` when waiting jobs may have what they wait for,
+        `on_limit` when limits may let jobs through.
         """
         self._port = port
         self._pod_id = pod_id
@@ -105,10 +109,10 @@ class Listener:
         self._held = Pacer(rng=rng)
         gates = [
             _Gate(each, on_held=self._held.wake)
-            for each in (on_control, on_breaker, on_outbox, on_wakes)
+            for each in (on_control, on_breaker, on_outbox, on_wakes, on_limit)
         ]
         self._gates = gates
-        self._control, self._breaker, self._outbox, self._wakes = gates
+        self._control, self._breaker, self._outbox, self._wakes, self._limit = gates
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
         self._probe_received = trio.Event()
@@ -158,6 +162,7 @@ class Listener:
         await self._port.cross(session.listen, BREAKER, lambda _: self._breaker.hint())
         await self._port.cross(session.listen, OUTBOX, lambda _: self._outbox.hint())
         await self._port.cross(session.listen, WAKES, lambda _: self._wakes.hint())
+        await self._port.cross(session.listen, LIMIT, lambda _: self._limit.hint())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._hint_all()
 

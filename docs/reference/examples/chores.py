@@ -2,7 +2,7 @@ import asyncio
 from datetime import datetime
 from pathlib import Path
 
-from cortex import Context, Invocation, ModelOptions, ToolContext, job, tool
+from cortex import Concurrency, Context, Invocation, ModelOptions, Rate, ToolContext, job, tool
 
 
 async def outline(text: str) -> list[str]:  # stands for code of an asyncio library
@@ -22,7 +22,7 @@ def sign(context: ToolContext, text: str) -> str:
     return f"{text} ({len(context.secret('SIGNING_KEY'))} letters sign this)"
 
 
-@job
+@job(limits=[Concurrency(5, key="tenant"), Rate(100, per="minute", key="tenant")])
 async def remind(ctx: Context, text: str, at: datetime) -> str:
     words = await ctx.asyncio(outline, text)
     await ctx.sleep_until("the hour", at)

@@ -1,0 +1,153 @@
+"""Limits of a job type: how many of its jobs run at once, or begin in a span of time, by key."""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from cortex.domain.errors import UsageError
+
+LIMITS_MAX: Final = 10
+AMOUNT_MAX: Final = 10**12
+RUNNING: Final = "running"
+LIMIT: Final = "limit:"
+"""Prefix of what a job waits for whose call has to wait for room in a limit of tokens."""
+TENANT: Final = "tenant"
+AGENT: Final = "agent"
+QUEUE: Final = "queue"
+MODEL: Final = "model"
+"""Of a limit of tokens: the model that is called."""
+
+_KEY: Final = re.compile(r"(?=.{1,100}\Z)[^\s.:]+(?:\.[^\s.:]+)*")
+
+
+class Per(StrEnum):
+    """A span of time that ends at any moment: not one of the calendar."""
+
+    SECOND = "second"
+    MINUTE = "minute"
+    HOUR = "hour"
+    DAY = "day"
+
+    @property
+    def seconds(self) -> int:
+        """Its length."""
+        return {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}[self.value]
+
+
+class Unit(StrEnum):
+    """What a rate counts."""
+
+    JOBS = "jobs"
+    TOKENS = "tokens"
+
+
+def _check_amount(limit: object, what: str) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= AMOUNT_MAX:
+        raise UsageError(
+            f"{what}: {limit!r:.80} is not a limit", hint="write a whole number, one or more"
+        )
+
+
+def _check_key(key: object, what: str) -> None:
+    if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
+        raise UsageError(
+            f"{what}: key {key!r:.120} is not tenant, agent, queue or a field of the payload",
+            hint='such as key="customer" or key="order.region"; leave it out to limit all jobs '
+            "of the type together",
+        )
+
+
+@attrs.frozen
+class Concurrency:
+    """At most `limit` jobs of the type run at once for each value of `key`.
+
+    A job counts from the moment it is let through until it ends or waits. `key` is `tenant`,
+    `agent` or `queue` of the job, or a dotted path into its payload; without it all jobs of the
+    type share the limit. Raises `UsageError` for others.
+    """
+
+    limit: int
+    key: str | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        what = f"Concurrency({self.limit!r:.80})"
+        _check_amount(self.limit, what)
+        _check_key(self.key, what)
+
+    @property
+    def kind(self) -> str:
+        """What tells it from other limits of its type; jobs wait for `limit:TYPE:KIND`."""
+        return RUNNING if self.key is None else f"{RUNNING}:{self.key}"
+
+
+@attrs.frozen
+class Rate:
+    """At most `limit` jobs begin, or tokens are used, in any span `per`, for each value of `key`.
+
+    `unit` is `jobs` or `tokens`. A job is counted when it begins, not for its retries. Tokens are
+    those of calls of models, and `key="model"` is then the model that is called. Raises
+    `UsageError` for others.
+    """
+
+    limit: int
+    per: str = attrs.field(kw_only=True)
+    key: str | None = attrs.field(default=None, kw_only=True)
+    unit: str = attrs.field(default=Unit.JOBS.value, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        what = f"Rate({self.limit!r:.80})"
+        _check_amount(self.limit, what)
+        for name, value, known in (("per", self.per, Per), ("unit", self.unit, Unit)):
+            if value not in set(known):
+                raise UsageError(
+                    f"{what}: {name} {value!r:.80} is not one of {', '.join(known)}",
+                    hint=f"write {name}={next(iter(known)).value!r}",
+                )
+        _check_key(self.key, what)
+
+    @property
+    def kind(self) -> str:
+        """What tells it from other limits of its type; jobs wait for `limit:TYPE:KIND`."""
+        counted = f"{self.unit}/{self.per}"
+        return counted if self.key is None else f"{counted}:{self.key}"
+
+
+JobLimit: TypeAlias = Concurrency | Rate
+
+
+def declaration(limit: JobLimit) -> dict[str, Any]:
+    """Return a limit as pods declare it."""
+    if isinstance(limit, Concurrency):
+        return {"unit": RUNNING, "per": None, "key": limit.key, "amount": limit.limit}
+    return {"unit": limit.unit, "per": limit.per, "key": limit.key, "amount": limit.limit}
+
+
+def limits_of(job_type: str, given: Iterable[object]) -> tuple[JobLimit, ...]:
+    """Return the limits of a job type. Raises `UsageError` for what is none, or there twice."""
+    what = f"job type {job_type!r}"
+    if isinstance(given, str | bytes | Mapping | Concurrency | Rate) or not isinstance(
+        given, Iterable
+    ):
+        raise UsageError(
+            f"{what}: limits is {given!r:.120}",
+            hint='write a list: limits=[Concurrency(5, key="tenant")]',
+        )
+    limits: list[JobLimit] = []
+    for each in given:
+        if not isinstance(each, Concurrency | Rate):
+            raise UsageError(
+                f"{what}: {each!r:.120} is not a limit", hint="write Concurrency(…) or Rate(…)"
+            )
+        if each.kind in {other.kind for other in limits}:
+            raise UsageError(
+                f"{what}: two limits of {each.kind}", hint="keep the one that is meant"
+            )
+        limits.append(each)
+    if len(limits) > LIMITS_MAX:
+        raise UsageError(
+            f"{what}: {len(limits)} limits, more than {LIMITS_MAX}", hint="leave some out"
+        )
+    return tuple(limits)
