@@ -319,6 +319,15 @@ END
             "curl -H": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/readyz'"),
         },
     ),
+    "docs/guides/limits.md": Scene(
+        blocks={
+            "from cortex import Concurrency": IMPORTED,
+            "payload.customer": By(
+                "tests/limits/test_admission.py::"
+                "test_key_missing_in_the_payload_is_refused_with_its_whole_batch"
+            ),
+        }
+    ),
     "docs/guides/mcp.md": Scene(
         blocks={
             "name: maintainer": Run("cortex agents apply $BLOCK"),
