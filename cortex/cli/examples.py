@@ -46,6 +46,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "cortex jobs cancel --filter 'type:digest status:pend' --dry-run",
     ),
     "jobs retry": ("cortex jobs retry 9f3a1c", "cortex jobs retry --filter 'status:retry age>1h'"),
+    "jobs signal": (
+        "cortex jobs signal 9f3a1c payment --data '{\"euros\": 48}'",
+        "cortex jobs signal payment --key order-8812 --data @payment.json",
+    ),
     "jobs resume": ("cortex jobs resume 9f3a1c",),
     "why": ("cortex why 9f3a1c",),
     "logs": ("cortex logs 9f3a1c -f", "cortex logs --all --level error --since 1h"),

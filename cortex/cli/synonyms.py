@@ -27,6 +27,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "delete": ("rm",),
     "ps": ("ls --status running",),
     "run": ("submit --wait",),
+    "send": ("signal",),
 }
 """In a group: the first of these that it has, with options."""
 
@@ -43,6 +44,7 @@ TOP: Final[Mapping[str, str]] = {
     "kill": "jobs cancel",
     "cancel": "jobs cancel",
     "retry": "jobs retry",
+    "signal": "jobs signal",
     "log": "logs",
     "tail": "logs --follow",
     "watch": "jobs watch",
@@ -81,6 +83,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "-p": "--arg",
     "--input": "--payload",
     "-d": "--payload",
+    "--payload": "--data",
     "--database": "--dsn",
     "--db": "--dsn",
     "--url": "--dsn",
@@ -108,7 +111,8 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("down", "quit", "exit"): ("pods drain", "freeze on"),
     ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "dev"),
     ("trigger", "fire"): ("schedules trigger", "jobs submit"),
-    ("enqueue", "invoke", "send", "push", "call"): ("jobs submit",),
+    ("enqueue", "invoke", "push", "call"): ("jobs submit",),
+    ("send", "notify", "emit"): ("jobs signal", "jobs submit"),
     ("exec", "execute"): ("run", "jobs submit"),
     ("deploy", "release", "rollout"): ("preflight", "up"),
     ("search", "find", "grep", "query", "filter"): ("jobs ls",),

@@ -8,7 +8,7 @@ import attrs
 
 from cortex.domain.job import Lease
 from cortex.domain.signals import ReceivedSignal
-from cortex.postgres.database import Database
+from cortex.postgres.database import Connection, Database
 from cortex.store.rows import rows_of
 
 
@@ -52,18 +52,32 @@ async def send(
     idempotency_key: str | None = None,
     by: str | None = None,
     credential: str | None = None,
+    reason: str = "",
 ) -> UUID:
     """Send a signal to a job or to a key; return its id. `payload` is JSON text.
 
-    `by`: who sends it, and with which `credential`; by default the session's login.
+    `by`: who sends it, and with which `credential`; by default the session's login. A reason is
+    recorded as a fact.
 
     Sending it again under the same idempotency key returns the first one's id. Raises
     `NotFoundError` for an unknown job, `ConflictError` for one that has ended, `KeyReusedError`,
     and `InvalidValueError`.
     """
-    row = await db.fetch_one(
-        "signals.send", name, payload, job, key, tenant, idempotency_key, by, credential
-    )
+    given = (name, payload, job, key, tenant, idempotency_key, by, credential)
+    if not reason:
+        return await _send(db, *given)
+
+    async def send_and_note(connection: Connection) -> UUID:
+        inside = db.bound(connection)
+        sent = await _send(inside, *given)
+        await inside.fetch("signals.note_sent", sent, by, reason)
+        return sent
+
+    return await db.transact(send_and_note)
+
+
+async def _send(db: Database, *given: object) -> UUID:
+    row = await db.fetch_one("signals.send", *given)
     if row is None:
         raise AssertionError("signals.send always answers")
     sent: UUID = row["id"]

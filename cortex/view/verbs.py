@@ -43,7 +43,7 @@ RETRY_JOB: Final = Verb(
     asks="Do not ask; filters and failed jobs need confirmation.",
     has_dry_run=True,
 )
-SIGNAL_JOB: Final = Verb(command="jobs signal")
+SIGNAL_JOB: Final = Verb(command="jobs signal", reason="Stored with the job's changes.")
 RESUME_JOB: Final = Verb(command="jobs resume", reason="Stored with the choice.")
 APPROVE: Final = Verb(
     command="approvals approve", role=Role.APPROVER, reason="Stored with the decision.", asks=ALWAYS

@@ -6,6 +6,13 @@ SELECT cortex.send_signal($1, $2::jsonb, $3, $4, $5, $6) AS id
 FROM (SELECT set_config('cortex.actor', coalesce($7, ''), true),
              set_config('cortex.credential', coalesce($8, ''), true) OFFSET 0) actor;
 
+-- name: note_sent
+-- Records why a person sent a signal. $1 signal, $2 who, $3 why. Locks: none.
+INSERT INTO cortex.fact (type, subtype, tenant, job_id, data)
+SELECT 'lifecycle', 'signal_sent', s.tenant, s.job_id,
+       jsonb_build_object('by', $2::text, 'reason', $3::text, 'name', s.name, 'key', s.key)
+FROM cortex.signal s WHERE s.id = $1::uuid;
+
 -- name: take
 -- Gives a step of a running job the next signal that no step has. $1 job, $2 attempt, $3 pod, $4 key of the step, $5 name
 -- of the signal, $6 key or null. Locks: the task (shared), the signal. Safe to repeat. See cortex.take_signal.

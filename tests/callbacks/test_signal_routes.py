@@ -18,7 +18,8 @@ def test_signals_of_a_job_are_sent_and_listed(stage: CallbackStage) -> None:
     token = stage.server.token("operator", name="ana")
     claim = stage.stage.running()
     path = path_of(claim.lease.job_id)
-    bodies = ({"name": "paid", "payload": {"euros": 48}}, {"name": "paid"}, {"name": "other"})
+    paid = {"name": "paid", "payload": {"euros": 48}, "reason": "by hand"}
+    bodies = (paid, {"name": "paid"}, {"name": "other"})
     answers = [stage.server.post(path, token=token, json_body=body) for body in bodies]
     assert [each.status for each in answers] == [201, 201, 201]
     taken = stage.stage.take(claim, step="pay", name="paid")
@@ -30,6 +31,8 @@ def test_signals_of_a_job_are_sent_and_listed(stage: CallbackStage) -> None:
     assert (second["payload"], second["taken_at"]) == (None, None)
     assert (third["name"], listed["next_after"]) == ("other", None)
     assert third["id"] == answers[2].json["id"]
+    job = stage.server.get(path.removesuffix("/signals"), token=token).json
+    assert [each["data"]["reason"] for each in job["changes"]] == ["by hand"]
     page = stage.server.get(f"{path}?limit=1&waiting=true", token=token).json
     assert [each["id"] for each in page["signals"]] == [second["id"]]
     rest = stage.server.get(f"{path}?waiting=true&after={page['next_after']}", token=token).json

@@ -127,6 +127,13 @@ ACTS: dict[str, list[Way]] = {
         lambda _: ["--filter", f'type:"no {HOSTILE}"', "--dry-run", *WHY],
     ],
     "jobs resume": [lambda r: [r.failed.pop(), *WHY]],
+    "jobs signal": [
+        lambda r: [r.waiting[0], "paid", "--data", json.dumps(LINES), *WHY[2:]],
+        lambda r: [r.waiting[0], HOSTILE, *WHY[2:]],
+        lambda _: [HOSTILE, HOSTILE, "--data", HOSTILE],
+        lambda _: ["paid", "--key", HOSTILE],
+        lambda _: [HOSTILE, "paid", "--key", HOSTILE],
+    ],
     "dead retry": [
         lambda r: [r.failed.pop(), "--yes", *WHY],
         lambda _: ["--type", HOSTILE, "--dry-run", *WHY],

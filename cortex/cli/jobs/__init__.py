@@ -5,7 +5,7 @@ from cortex.cli.options import Group
 jobs = Group(
     "jobs",
     help=(
-        "Submit, list, show, watch, wait for and cancel jobs.\n\nA job is named "
+        "Submit, list, show, watch, wait for, signal and cancel jobs.\n\nA job is named "
         "by its id or by the end of it, at least 4 digits: …9f3a1c."
     ),
     sections={
@@ -25,6 +25,7 @@ jobs = Group(
             "submit": ("cortex.cli.jobs.submit:submit", "Submit a job and print its id."),
             "cancel": ("cortex.cli.jobs.cancel:cancel", "Cancel jobs."),
             "retry": ("cortex.cli.jobs.retry:retry", "Retry waiting jobs now."),
+            "signal": ("cortex.cli.jobs.signal:signal", "Send a signal to a job or a key."),
             "resume": ("cortex.cli.jobs.resume:resume", "Continue a failed job."),
         },
     },

@@ -1,4 +1,4 @@
-"""External effects and approvals of a job, as its page shows them."""
+"""External effects, approvals and signals of a job, as its page shows them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,17 +9,23 @@ from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
+from cortex.store.signals import SignalRow
 from cortex.view.cells import pad
 from cortex.view.effects import remark, state_cell
 from cortex.view.resources.approvals import APPROVALS
 from cortex.view.resources.effects import EFFECTS
+from cortex.view.resources.signals import SIGNAL
+from cortex.view.signals import signal_text
 
 EFFECT_CELLS: Final = len("✗ not applied") + 2
 
 
-def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
+def documents_of(
+    effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow], signals: Sequence[SignalRow]
+) -> dict[str, Any]:
     """Return them as JSON."""
     return {
+        "signals": [SIGNAL.document(row) for row in signals],
         "effects": [EFFECTS.document(row) for row in effects],
         "approvals": [APPROVALS.document(row) for row in approvals],
     }
@@ -44,6 +50,13 @@ def effect_line(effect: EffectRow, terminal: Terminal) -> str:
     text = f"{short_id(effect.id)} {effect.tool}" + (f" · {why}" if why else "")
     state = terminal.paint(pad(cell.text, EFFECT_CELLS), cell.style)
     return f"  {moment(effect.created_at, terminal)}  {state}{safe(text)}"
+
+
+def signal_line(signal: SignalRow, terminal: Terminal) -> str:
+    """Describe the signal, and whether the job has received it."""
+    style = "" if signal.taken_step is None else "dim"
+    text = terminal.paint(safe(signal_text(signal)), style)
+    return f"  {moment(signal.sent_at, terminal)}  {text}"
 
 
 def moment(instant: datetime, terminal: Terminal) -> str:

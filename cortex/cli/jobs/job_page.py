@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
+from cortex.cli.jobs.job_outside import (
+    approval_line,
+    documents_of,
+    effect_line,
+    moment,
+    signal_line,
+)
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approvals.approval import ApprovalRow
@@ -18,6 +24,7 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
 from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, SubstitutionRow, Transition
+from cortex.store.signals import SignalRow
 from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -55,6 +62,8 @@ class JobRecord:
     """The newest first."""
     approvals: Sequence[ApprovalRow] = ()
     """Approval requests, the oldest first."""
+    signals: Sequence[SignalRow] = ()
+    """Those that were sent to it, and those that it received, the oldest first."""
     substitutions: Sequence[SubstitutionRow] = ()
     """Models that answered in the place of others."""
 
@@ -68,7 +77,7 @@ class JobRecord:
             "history": self.history,
             "changes": self.changes,
             "substitutions": self.substitutions,
-            **documents_of(self.effects, self.approvals),
+            **documents_of(self.effects, self.approvals, self.signals),
         }
 
 
@@ -82,6 +91,9 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     if record.approvals:
         yield from _section("approvals", terminal)
         yield from (approval_line(each, terminal) for each in record.approvals)
+    if record.signals:
+        yield from _section("signals", terminal)
+        yield from (signal_line(each, terminal) for each in record.signals)
     if record.effects:
         yield from _section("effects", terminal)
         yield from (effect_line(each, terminal) for each in reversed(record.effects))

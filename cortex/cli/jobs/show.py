@@ -12,12 +12,13 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.postgres.database import Database
-from cortex.store import approvals, effects, facts, jobs, steps, why
+from cortex.store import approvals, effects, facts, jobs, signals, steps, why
 from cortex.store.jobs import StepRow
 from cortex.view.why_brief import EXPLAINED, brief
 
 STEPS_DEFAULT = 200
 EFFECTS_MAX = 1000
+SIGNALS_MAX = 500
 
 
 async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> JobRecord:
@@ -38,6 +39,7 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
         changes=await facts.changes_of_job(db, job_id),
         effects=await effects.page(db, job_id=job_id, limit=EFFECTS_MAX),
         approvals=await approvals.of_job(db, job_id),
+        signals=await signals.of_job(db, job_id, limit=SIGNALS_MAX),
         substitutions=await steps.substitutions(db, job_id, after=after),
     )
 

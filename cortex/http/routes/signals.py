@@ -19,6 +19,7 @@ from cortex.http.framework.resource import document_of, schema_of_document, sche
 from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.tenancy import Tenancy
+from cortex.http.reason import reason_field
 from cortex.http.routes.job_submit import own_tenant
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.postgres.database import Database
@@ -41,6 +42,7 @@ class JobSignal:
 
     name: str = text(doc="what the job receives it as", length_min=1, length_max=NAME_CHARS_MAX)
     payload: Any = field(doc="any JSON, at most 256 KiB", default=None)
+    reason: str = reason_field(SIGNAL_JOB)
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +82,8 @@ async def _send(
     key: str | None,
     tenant: str | None,
 ) -> Response:
-    name, given = requested.body.name, requested.body.payload
+    body = requested.body
+    name, given, reason = body.name, body.payload, body.reason
     check_name(name)
     if key is not None:
         check_key(key)
@@ -97,9 +100,11 @@ async def _send(
             tenant=tenant,
             by=caller.name,
             credential=caller.credential,
+            reason=reason,
         )
 
-    request = {"job": job, "key": key, "tenant": tenant, "name": name, "payload": given}
+    target = {"job": job, "key": key, "tenant": tenant}
+    request = {**target, "name": name, "payload": given, "reason": reason}
     done = await once(requested, api, work, operation="jobs.signal", request=request)
     return answer(Sent(id=UUID(done.response)), status=201, headers=headers_of(done))
 
