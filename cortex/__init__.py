@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cortex.domain.job_limits import Concurrency, Rate
     from cortex.domain.messages.message import Message
     from cortex.domain.model import ModelOptions
+    from cortex.domain.submit_rules import Debounce, Singleton, Throttle
     from cortex.durable.context import Context
     from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
@@ -44,6 +45,7 @@ __all__ = [
     "Concurrency",
     "Context",
     "CortexError",
+    "Debounce",
     "DeniedError",
     "File",
     "Handle",
@@ -58,7 +60,9 @@ __all__ = [
     "Rate",
     "RejectedError",
     "Retry",
+    "Singleton",
     "SyncClient",
+    "Throttle",
     "TimedOutError",
     "ToolContext",
     "TransientError",
@@ -75,6 +79,9 @@ _HOMES = {
     "ApprovalExpiredError": "cortex.domain.errors",
     "CapReachedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
+    "Debounce": "cortex.domain.submit_rules",
+    "Singleton": "cortex.domain.submit_rules",
+    "Throttle": "cortex.domain.submit_rules",
     "Client": "cortex.client.client",
     "Concurrency": "cortex.domain.job_limits",
     "File": "cortex.domain.file",

@@ -241,6 +241,7 @@ CREATE TABLE cortex.job_record (
     unfit_codes integer[],  -- The codes of pods that found that they cannot take it, sorted: pods of these do not claim it. Null: none did.
     traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
     replaced_by uuid,  -- The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
+    due_by timestamptz,  -- Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -379,6 +380,13 @@ CREATE FUNCTION cortex.job_is_immutable()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+    -- A newer submit of a debounce gives the waiting job its arguments: see cortex_worker.move_debounced.
+    IF NEW.type = OLD.type AND EXISTS (
+        SELECT FROM cortex.submit_rule r JOIN cortex_worker.task t ON t.job_id = OLD.id
+        WHERE r.type = OLD.type AND r.kind = 'debounce' AND t.attempt = 0 AND t.state <> 'LOCKED')
+    THEN
+        RETURN NEW;
+    END IF;
     RAISE EXCEPTION 'the type and the payload of job % are immutable', OLD.id
         USING ERRCODE = 'check_violation', CONSTRAINT = 'job_is_immutable';
 END $function$;
@@ -854,6 +862,7 @@ CREATE TABLE cortex_worker.task (
     checkpoint jsonb,  -- Small summary of the job's progress: step, seq, phase, totals. Null until its latest attempt has made a step.
     is_admitted boolean,  -- Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.
     limit_keys text[] COLLATE "C",  -- Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.
+    due_by timestamptz,  -- Within its priority, it runs before those without one, and before later ones.
     CONSTRAINT task_pkey PRIMARY KEY (job_id),
     CONSTRAINT held_until_admitted CHECK (is_admitted IS NOT FALSE OR (state <> ALL (ARRAY['STRANDED'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]))),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
@@ -872,6 +881,8 @@ CREATE INDEX task_stranded ON cortex_worker.task USING btree (task, priority, ru
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task USING btree (queue_name) WHERE queue_name IS NOT NULL AND (state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]));
 CREATE UNIQUE INDEX task_job_key ON cortex_worker.task USING btree (job_key) WHERE job_key IS NOT NULL;
 CREATE INDEX task_ready ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect;
+CREATE INDEX task_due ON cortex_worker.task USING btree (task, priority, due_by, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND due_by IS NOT NULL;
+CREATE INDEX task_queued_due ON cortex_worker.task USING btree (queue_name, priority, due_by, id) WHERE state = 'QUEUED'::cortex_worker.task_state AND due_by IS NOT NULL;
 CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND is_suspect;
 CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
 CREATE INDEX task_held ON cortex_worker.task USING btree (limit_keys, (1 - LEAST(attempt, 1)), priority, run_at, id) WHERE state = 'HELD'::cortex_worker.task_state;
@@ -1003,6 +1014,7 @@ END $function$;
 --   traceparent: The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
 --   trace_id: Its trace, as 32 hex digits.
 --   replaced_by: The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
+--   due_by: Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -1092,7 +1104,8 @@ CREATE VIEW cortex.job AS
     r.unfit_codes,
     r.traceparent,
     cortex.trace_id(r.id, r.traceparent) AS trace_id,
-    r.replaced_by
+    r.replaced_by,
+    r.due_by
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -1278,7 +1291,8 @@ WITH unfit AS MATERIALIZED (
     ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
 ), made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect,
+        due_by)
     SELECT coalesce((SELECT cortex_worker.unfit_task(u.base, u.codes) FROM unfit u WHERE u.id = j.id), j.type), j.id,
            (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
                  WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
@@ -1289,7 +1303,7 @@ WITH unfit AS MATERIALIZED (
            CASE WHEN j.job_key IS NOT NULL AND NOT EXISTS (
                SELECT FROM cortex_worker.task t WHERE t.job_key = cortex_worker.key_of(j.tenant, j.job_key))
            THEN cortex_worker.key_of(j.tenant, j.job_key) END,
-           j.was_suspect AND j.pod_deaths + j.process_deaths > 0
+           j.was_suspect AND j.pod_deaths + j.process_deaths > 0, j.due_by
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
     WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)
@@ -1572,8 +1586,8 @@ BEGIN
     RETURN new_ids;
 END $function$;
 
--- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[], traceparents text[] DEFAULT NULL::text[])
+-- Submits a batch in the caller's transaction; returns the ids that were new; cortex.submitted_as names the jobs that the others stand for, where their types have rules. A null element, and every element of a null array, gets its type's default, and an empty payload.
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[], traceparents text[] DEFAULT NULL::text[], due_bys timestamp with time zone[] DEFAULT NULL::timestamp with time zone[])
  RETURNS uuid[]
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -1582,6 +1596,7 @@ AS $function$
 DECLARE
     wrong text;
     late record;
+    ruled record;
     -- The subtransaction that finds repeated ids pays from ten jobs on.
     are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
@@ -1641,6 +1656,18 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'run_at_is_shown', HINT = 'a job without run_at is due at once';
         END IF;
     END IF;
+    IF array_remove(due_bys, NULL) <> '{}' THEN
+        -- A repeated submit may come when its deadline is over.
+        SELECT CASE WHEN d.instant > cortex.now() THEN 'more than ten years away' ELSE 'in the past' END AS place,
+               d.instant::text AS shown INTO late
+        FROM unnest(ids, due_bys) AS d(id, instant)
+        WHERE d.instant NOT BETWEEN cortex.now() AND cortex.now() + interval '3650 days'
+          AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = d.id) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'due_by % is %', late.shown, late.place
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'due_by_is_ahead', HINT = 'a job without due_by has no deadline';
+        END IF;
+    END IF;
     IF octet_length(array_to_string(payloads, '')) > 262144 THEN
         SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
         WHERE octet_length(p::text) > 262144 LIMIT 1;
@@ -1681,6 +1708,35 @@ BEGIN
     IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)) THEN
         PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
     END IF;
+    -- Last of all: it merges submits into jobs that exist.
+    IF EXISTS (SELECT FROM cortex.submit_rule r WHERE r.type = ANY (types)) THEN
+        SELECT a.* INTO ruled
+        FROM cortex_worker.apply_rules(ids, types, payloads, tenants, queue_names, run_ats, job_keys) a;
+        IF ruled.kept = '{}' THEN
+            RETURN '{}';
+        END IF;
+        payloads := ruled.payloads;
+        queue_names := ruled.queue_names;
+        run_ats := ruled.run_ats;
+        job_keys := ruled.job_keys;
+        IF ruled.kept IS NOT NULL THEN
+            ids := cortex_worker.at_places(ids, ruled.kept);
+            types := cortex_worker.at_places(types, ruled.kept);
+            payloads := cortex_worker.at_places(payloads, ruled.kept);
+            agents := cortex_worker.at_places(agents, ruled.kept);
+            tenants := cortex_worker.at_places(tenants, ruled.kept);
+            queue_names := cortex_worker.at_places(queue_names, ruled.kept);
+            priorities := cortex_worker.at_places(priorities, ruled.kept);
+            run_ats := cortex_worker.at_places(run_ats, ruled.kept);
+            worker_attempts := cortex_worker.at_places(worker_attempts, ruled.kept);
+            max_retries := cortex_worker.at_places(max_retries, ruled.kept);
+            timeouts_s := cortex_worker.at_places(timeouts_s, ruled.kept);
+            job_keys := cortex_worker.at_places(job_keys, ruled.kept);
+            tags := cortex_worker.at_places(tags, ruled.kept);
+            traceparents := cortex_worker.at_places(traceparents, ruled.kept);
+            due_bys := cortex_worker.at_places(due_bys, ruled.kept);
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -1719,6 +1775,16 @@ BEGIN
         FROM unnest(ids, traceparents) AS k(id, header)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
     END IF;
+    -- Nor do jobs without a deadline.
+    IF array_remove(due_bys, NULL) <> '{}' THEN
+        WITH due AS (
+            UPDATE cortex.job_record j SET due_by = k.due_by
+            FROM unnest(ids, due_bys) AS k(id, due_by)
+            WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.due_by IS NOT NULL
+            RETURNING j.id, j.due_by
+        )
+        UPDATE cortex_worker.task t SET due_by = due.due_by FROM due WHERE t.job_id = due.id;
+    END IF;
     -- An id names one job: a repeated submit must be of that one. What a repetition computes anew is not compared: the
     -- instant and the span; nor are omitted figures, whose defaults may have changed.
     IF coalesce(cardinality(new_ids), 0) < cardinality(ids) THEN
@@ -1754,9 +1820,9 @@ BEGIN
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_submitter;
-GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[],timestamp with time zone[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[],timestamp with time zone[]) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[],timestamp with time zone[]) TO cortex_runtime;
 
 -- The job that was first submitted under an idempotency key of the caller's login for a tenant, for 24 hours: the given id if there is none. Called by submit_job.
 CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text)
@@ -1796,14 +1862,15 @@ REVOKE EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) FROM PUBLIC
 GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) TO cortex_submitter;
 GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) TO cortex_runtime;
 
--- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same job again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.
-CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text)
+-- Submits a job from any language, in the caller's transaction; returns its id: that of an existing job if the rule of its type makes it stand for that. Submitting the same job again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, due_by timestamp with time zone DEFAULT NULL::timestamp with time zone)
  RETURNS uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     first uuid;
+    new_ids uuid[];
 BEGIN
     IF idempotency_key IS NOT NULL THEN
         -- Not the instant and the span, which a repetition computes anew.
@@ -1811,14 +1878,18 @@ BEGIN
             type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
             to_jsonb(tags))::text, 'UTF8')), tenant);
         IF first <> id THEN
-            RETURN first;
+            RETURN coalesce((SELECT s.job_id FROM cortex.submitted_as(ARRAY[first]) s), first);
         END IF;
     END IF;
-    PERFORM cortex.submit_jobs(
+    new_ids := cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
         ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
-        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END,
+        CASE WHEN due_by IS NOT NULL THEN ARRAY[due_by] END);
+    IF new_ids = '{}' THEN
+        RETURN coalesce((SELECT s.job_id FROM cortex.submitted_as(ARRAY[submit_job.id]) s), id);
+    END IF;
     RETURN id;
 END $function$;
 
@@ -7131,3 +7202,259 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.let_all_go(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.let_all_go(text) TO cortex_runtime;
+
+-- Job types whose submits obey a rule, as their code declares it: @job(singleton=…, debounce=…, throttle=…).
+CREATE TABLE cortex.submit_rule (
+    type text NOT NULL,  -- The job type.
+    kind text NOT NULL,  -- singleton: one unfinished job per key · debounce: a newer submit moves the waiting job and gives it its arguments · throttle: one job per key and period.
+    key text NOT NULL,  -- Template of the key, such as {customer}; empty: one key per tenant.
+    arguments text[] NOT NULL,  -- The arguments that the template names.
+    on_conflict text,  -- What a submit does while a job with its key has not ended. return: names that job · replace: cancels it if it waits, lets its attempt end if it runs, and runs after it · queue: runs after it · refuse: raises.
+    period_s double precision,  -- debounce: seconds from the newest submit to the start · throttle: seconds between two jobs.
+    longest_s double precision,  -- debounce: seconds from the first submit after which the job starts anyway.
+    CONSTRAINT submit_rule_pkey PRIMARY KEY (type),
+    CONSTRAINT longest_of_debounce CHECK ((longest_s IS NOT NULL) = (kind = 'debounce'::text)),
+    CONSTRAINT on_conflict_of_singletons CHECK ((on_conflict IS NOT NULL) = (kind = 'singleton'::text)),
+    CONSTRAINT period_of_others CHECK ((period_s IS NULL) = (kind = 'singleton'::text)),
+    CONSTRAINT submit_rule_check CHECK (longest_s >= period_s AND longest_s <= 2592000::double precision),
+    CONSTRAINT submit_rule_key_check CHECK (length(key) <= 200),
+    CONSTRAINT submit_rule_kind_check CHECK (kind = ANY (ARRAY['singleton'::text, 'debounce'::text, 'throttle'::text])),
+    CONSTRAINT submit_rule_on_conflict_check CHECK (on_conflict = ANY (ARRAY['return'::text, 'replace'::text, 'queue'::text, 'refuse'::text])),
+    CONSTRAINT submit_rule_period_s_check CHECK (period_s >= 1::double precision AND period_s <= 2592000::double precision)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.submit_rule TO cortex_runtime;
+GRANT SELECT ON cortex.submit_rule TO cortex_reader;
+
+-- The latest job of each key of types with a rule. Its row is what two submits of one key wait for. Deleted by housekeeping when the job has ended and the period is over.
+CREATE TABLE cortex.submit_key (
+    id bytea NOT NULL,  -- SHA-256 of the type, the tenant and the values of the key.
+    type text NOT NULL,  -- The job type.
+    tenant text NOT NULL,  -- The tenant: keys of two tenants are never the same.
+    key text NOT NULL,  -- The key for people, shortened.
+    job_id uuid NOT NULL,  -- The latest job. Not a reference: retention may have deleted it.
+    since timestamptz NOT NULL,  -- When that was submitted.
+    until timestamptz NOT NULL,  -- When housekeeping looks at it next: after the period.
+    CONSTRAINT submit_key_pkey PRIMARY KEY (id),
+    CONSTRAINT submit_key_id_check CHECK (octet_length(id) = 32)
+);
+CREATE INDEX submit_key_until ON cortex.submit_key USING btree (until);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.submit_key TO cortex_runtime;
+GRANT SELECT ON cortex.submit_key TO cortex_reader;
+
+-- The jobs that submits of the last 24 hours under these ids got in place of new ones, because of the rule of their type.
+CREATE FUNCTION cortex.submitted_as(ids uuid[])
+ RETURNS TABLE(id uuid, job_id uuid)
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT asked.id, (k.response #>> '{}')::uuid FROM unnest(ids) AS asked(id)
+JOIN cortex.idempotency_key k ON k.scope = 'submit' AND k.key = asked.id::text $function$;
+REVOKE EXECUTE ON FUNCTION cortex.submitted_as(uuid[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.submitted_as(uuid[]) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.submitted_as(uuid[]) TO cortex_runtime;
+
+-- Records the job that a submit got in place of a new one.
+CREATE FUNCTION cortex_worker.note_submit(id uuid, job_id uuid)
+ RETURNS void
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+-- Kept as long as an idempotency key: a submit whose reply was lost is repeated under its id.
+INSERT INTO cortex.idempotency_key AS k (scope, key, digest, operation, status, response, expires_at)
+VALUES ('submit', note_submit.id::text, sha256(convert_to(note_submit.id::text, 'UTF8')), 'jobs.submit', 'completed',
+        to_jsonb(note_submit.job_id), cortex.now() + interval '1 day')
+ON CONFLICT ON CONSTRAINT idempotency_key_pkey DO UPDATE SET response = excluded.response, expires_at = excluded.expires_at $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.note_submit(uuid,uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.note_submit(uuid,uuid) TO cortex_runtime;
+
+-- Gives a job that has never started the arguments and the start of a newer submit; false: it has started or ended.
+CREATE FUNCTION cortex_worker.move_debounced(of_job uuid, to_payload jsonb, due timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    -- The task first: a claim that has it makes this wait, and then it is locked.
+    PERFORM FROM cortex_worker.task t WHERE t.job_id = of_job FOR UPDATE;
+    UPDATE cortex_worker.task t
+    SET run_at = CASE WHEN t.state = 'HELD' THEN t.run_at ELSE due END,
+        -- What is due stays as it is; what waits for a limit has been due.
+        state = (CASE WHEN due <= cortex.now() OR t.state = 'HELD' THEN t.state::text
+                      WHEN t.queue_name IS NOT NULL THEN 'QUEUED' ELSE 'LATER' END)::cortex_worker.task_state
+    WHERE t.job_id = of_job AND t.attempt = 0 AND t.state IN ('LATER', 'QUEUED', 'HELD', 'READY');
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE cortex.job_record j SET payload = coalesce(to_payload, '{}'), run_at = due WHERE j.id = of_job;
+    -- Its limits may count by what has changed.
+    PERFORM cortex_worker.hold_tasks(ARRAY[of_job])
+    FROM cortex_worker.task t WHERE t.job_id = of_job AND t.limit_keys IS NOT NULL;
+    RETURN true;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.move_debounced(uuid,jsonb,timestamp with time zone) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.move_debounced(uuid,jsonb,timestamp with time zone) TO cortex_runtime;
+
+-- A key for people; keys are compared by the values themselves.
+CREATE FUNCTION cortex_worker.shown_key(key text, arguments text[], payload jsonb)
+ RETURNS text
+ LANGUAGE plpgsql
+ IMMUTABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    shown text := key;
+    argument text;
+BEGIN
+    FOREACH argument IN ARRAY arguments LOOP
+        shown := replace(shown, '{' || argument || '}', coalesce(left(payload->>argument, 100), ''));
+    END LOOP;
+    RETURN left(shown, 200);
+END $function$;
+
+-- The strict queue in which the jobs of a singleton take turns.
+CREATE FUNCTION cortex_worker.queue_of_key(key bytea)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ('singleton:'::text || "left"(encode(key, 'hex'::text), 32));
+
+-- The elements of an array at these places; null where it has none.
+CREATE FUNCTION cortex_worker.at_places(list anyarray, places integer[])
+ RETURNS anyarray
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT ARRAY(SELECT list[k.place] FROM unnest(places) WITH ORDINALITY AS k(place, n) ORDER BY k.n) $function$;
+
+-- Applies the rules of their types to a batch: changes its arrays, and returns the places of those that become jobs; null: all. Called by submit_jobs only.
+CREATE FUNCTION cortex_worker.apply_rules(INOUT ids uuid[], types text[], INOUT payloads jsonb[], tenants text[], INOUT queue_names text[], INOUT run_ats timestamp with time zone[], INOUT job_keys text[], OUT kept integer[])
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    is_pod CONSTANT boolean := cortex.caller_is_runtime();
+    wrong text;
+    one record;
+    held cortex.submit_key;
+    -- The latest of this batch that is new, and whose key that is.
+    own_key bytea;
+    own_n int;
+    is_live boolean;
+    own_queue text;
+    merged int[] := '{}';
+    of_job uuid;
+BEGIN
+    SELECT format('job type "%s" is a %s by %s: its payload has no "%s"', r.type, r.kind, r.key, a.name) INTO wrong
+    FROM unnest(types, payloads) AS s(type, payload) JOIN cortex.submit_rule r ON r.type = s.type
+    CROSS JOIN unnest(r.arguments) AS a(name)
+    WHERE s.payload IS NULL OR jsonb_typeof(s.payload) <> 'object' OR NOT s.payload ? a.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'give the argument: the key is made of it';
+    END IF;
+    -- In the order of keys, so that two batches do not deadlock.
+    FOR one IN
+        SELECT b.n::int AS n, b.id, b.payload, b.tenant, b.queue_name, b.run_at, b.job_key, r.type, r.kind, r.on_conflict,
+               r.period_s * interval '1 second' AS period, r.longest_s * interval '1 second' AS longest,
+               sha256(convert_to(jsonb_build_array(r.type, b.tenant, v.list)::text, 'UTF8')) AS key,
+               cortex_worker.shown_key(r.key, r.arguments, b.payload) AS shown
+        FROM (SELECT a.*, coalesce(a.given_tenant, 'default') AS tenant FROM (
+                  SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload,
+                         unnest(tenants) AS given_tenant, unnest(queue_names) AS queue_name, unnest(run_ats) AS run_at,
+                         unnest(job_keys) AS job_key, generate_subscripts(ids, 1) AS n) a) b
+        JOIN cortex.submit_rule r ON r.type = b.type
+        CROSS JOIN LATERAL (
+            SELECT jsonb_agg(b.payload->a.name ORDER BY a.i) AS list
+            FROM unnest(r.arguments) WITH ORDINALITY AS a(name, i)) v
+        WHERE b.id IS NOT NULL
+        ORDER BY key, b.n
+    LOOP
+        -- The key's row: another submit with this key waits here until this transaction ends.
+        INSERT INTO cortex.submit_key AS k (id, type, tenant, key, job_id, since, until)
+        VALUES (one.key, one.type, one.tenant, one.shown, one.id, moment, moment + coalesce(one.period, interval '1 hour'))
+        ON CONFLICT (id) DO UPDATE SET key = excluded.key
+        RETURNING * INTO held;
+        IF one.kind = 'singleton' AND one.on_conflict IN ('replace', 'queue') THEN
+            IF one.queue_name IS NOT NULL OR one.on_conflict = 'replace' AND one.job_key IS NOT NULL THEN
+                RAISE EXCEPTION 'job type "%" is a singleton that takes turns: it has a queue and a key of its own', one.type
+                    USING ERRCODE = 'check_violation', CONSTRAINT = 'submit_rule',
+                          HINT = 'leave out the queue and the job key';
+            END IF;
+            -- Its jobs take turns in a strict queue: two never run at once, whichever way they come.
+            own_queue := cortex_worker.queue_of_key(one.key);
+            INSERT INTO cortex_worker.strict_queue (queue, set_by) VALUES (own_queue, 'singleton') ON CONFLICT DO NOTHING;
+            queue_names := CASE WHEN coalesce(cardinality(queue_names), 0) = 0
+                                THEN array_fill(NULL::text, ARRAY[cardinality(ids)]) ELSE queue_names END;
+            queue_names[one.n] := own_queue;
+            IF one.on_conflict = 'replace' THEN
+                job_keys := CASE WHEN coalesce(cardinality(job_keys), 0) = 0
+                                 THEN array_fill(NULL::text, ARRAY[cardinality(ids)]) ELSE job_keys END;
+                job_keys[one.n] := own_queue;
+            END IF;
+            UPDATE cortex.submit_key k SET job_id = one.id, since = moment WHERE k.id = one.key AND k.job_id <> one.id;
+            CONTINUE;
+        END IF;
+        IF one.kind = 'debounce' AND one.run_at IS NOT NULL THEN
+            RAISE EXCEPTION 'job type "%" has a debounce, which sets when its jobs start', one.type
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'submit_rule', HINT = 'leave out the delay';
+        END IF;
+        -- A repeated submit, whose reply was lost.
+        SELECT s.job_id INTO of_job FROM cortex.submitted_as(ARRAY[one.id]) s;
+        IF FOUND THEN
+            merged := merged || one.n;
+            CONTINUE;
+        END IF;
+        IF held.job_id = one.id AND EXISTS (SELECT FROM cortex.job_record j WHERE j.id = one.id) THEN
+            CONTINUE;
+        END IF;
+        is_live := held.job_id <> one.id AND CASE one.kind
+            WHEN 'throttle' THEN held.since + one.period > moment
+            ELSE own_key = one.key AND own_n IS NOT NULL OR EXISTS (
+                SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND j.finished_at IS NULL) END;
+        IF is_live AND NOT is_pod AND EXISTS (
+            SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND NOT cortex.caller_submitted(j.submitted_with))
+        THEN
+            RAISE EXCEPTION '% "%" of job type "%" belongs to a job of another login', one.kind, one.shown, one.type
+                USING ERRCODE = 'insufficient_privilege', HINT = 'let one login submit all jobs of this type';
+        END IF;
+        IF is_live AND one.on_conflict = 'refuse' THEN
+            RAISE EXCEPTION 'job % of singleton "%" of job type "%" has not ended', held.job_id, one.shown, one.type
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'singleton', HINT = 'submit again when it has ended, or cancel it';
+        END IF;
+        IF is_live AND one.kind = 'debounce' THEN
+            IF own_key = one.key AND own_n IS NOT NULL THEN
+                payloads[own_n] := one.payload;
+            ELSE
+                is_live := cortex_worker.move_debounced(
+                    held.job_id, one.payload, least(moment + one.period, held.since + one.longest));
+            END IF;
+        END IF;
+        IF is_live THEN
+            PERFORM cortex_worker.note_submit(one.id, held.job_id);
+            merged := merged || one.n;
+            CONTINUE;
+        END IF;
+        own_key := one.key;
+        own_n := one.n;
+        IF held.job_id <> one.id THEN
+            UPDATE cortex.submit_key k
+            SET job_id = one.id, since = moment, until = moment + coalesce(one.period, interval '1 hour') WHERE k.id = one.key;
+        END IF;
+        IF one.kind = 'debounce' THEN
+            -- Its arguments may be replaced: a repetition of this submit must not compare them.
+            PERFORM cortex_worker.note_submit(one.id, one.id);
+            run_ats := CASE WHEN coalesce(cardinality(run_ats), 0) = 0
+                            THEN array_fill(NULL::timestamptz, ARRAY[cardinality(ids)]) ELSE run_ats END;
+            run_ats[one.n] := moment + one.period;
+        END IF;
+    END LOOP;
+    IF merged <> '{}' THEN
+        kept := ARRAY(SELECT n FROM generate_subscripts(ids, 1) AS n WHERE n <> ALL (merged) ORDER BY n);
+    END IF;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) TO cortex_runtime;

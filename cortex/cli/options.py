@@ -4,6 +4,7 @@ import difflib
 import gc
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
@@ -261,6 +262,23 @@ class Seconds(click.ParamType[float]):
         if not 0 <= seconds <= self._limit:  # also false for NaN
             self.fail(f"{value} is not from 0 to {self._limit:,.0f} seconds", param, ctx)
         return seconds
+
+
+class Instant(click.ParamType[datetime]):
+    """An instant with its time zone, in the form of RFC 3339."""
+
+    name = "instant"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            instant = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{str(value)[:80]!r} is not a time such as 2026-01-31T12:00:00Z", param, ctx)
+        if instant.tzinfo is None:
+            self.fail(f"{value} has no time zone: such as {instant.isoformat()}Z", param, ctx)
+        return instant
 
 
 class Span(click.ParamType[float]):

@@ -89,6 +89,7 @@ class Client:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -111,6 +112,7 @@ class Client:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -132,6 +134,7 @@ class Client:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -144,14 +147,15 @@ class Client:
         """Submit a job with the handler's arguments by name, or all of them in `payload`.
 
         `key`: submitting again with it within 24 hours returns the first job. `job_key` replaces
-        the job that still waits under it. See `Options` for the others.
+        the job that still waits under it. See `Options` for the others. The rule of a type
+        (singleton, debounce, throttle) may name a job that exists: see `Handle.is_new`.
 
         Raises `InvalidValueError` for arguments that neither the handler nor a ready pod takes,
         `UsageError` for options, `KeyReusedError` for a key of another submit.
         """
         named, options = split(job, locals())
-        job_id = await self._loop.run(partial(self._core.submit, job, named, options))
-        return Handle(job_id, self._core, self._loop, job)
+        job_id, is_new = await self._loop.run(partial(self._core.submit, job, named, options))
+        return Handle(job_id, self._core, self._loop, job, is_new=is_new)
 
     @overload
     async def submit_many(
@@ -179,8 +183,8 @@ class Client:
         """Submit many jobs of one type in one transaction: all or none; see `submit`."""
         shared = Options.of(options)
         given = list(payloads)  # here: trio's calls run in another thread
-        ids = await self._loop.run(partial(self._core.submit_many, job, given, shared))
-        return [Handle(each, self._core, self._loop, job) for each in ids]
+        done = await self._loop.run(partial(self._core.submit_many, job, given, shared))
+        return [Handle(each, self._core, self._loop, job, is_new=is_new) for each, is_new in done]
 
     async def signal(
         self,

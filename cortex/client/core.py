@@ -131,21 +131,23 @@ class Core:
 
     async def submit(
         self, job: SubmittableJob[Any] | str, arguments: Mapping[str, Any], options: Options
-    ) -> UUID:
+    ) -> tuple[UUID, bool]:
+        """Submit a job; return its id, and whether it is new."""
         one = submission(job, arguments, options, new_id=self.chance.new_id)
         await self._check(job, [one])
         if options.key is not None:
             once = partial(clients.submit_once, self.db, one, key=options.key, by=options.by)
-            return await self._surely(once, [one])
-        await self._surely(partial(jobs.submit, self.db, [one], by=options.by), [one])
-        return one.id
+            first = await self._surely(once, [one])
+            return first, first == one.id
+        done = await self._surely(partial(jobs.submit, self.db, [one], by=options.by), [one])
+        return done.job_of(one.id), one.id not in done.existing
 
     async def submit_many(
         self,
         job: SubmittableJob[Any] | str,
         given: Sequence[Mapping[str, Any]],
         options: Options,
-    ) -> list[UUID]:
+    ) -> list[tuple[UUID, bool]]:
         """Submit all or none; checks one batch while the database inserts the one before."""
         if options.key is not None:
             raise UsageError("key is for one job", hint="submit each job with a key of its own")
@@ -159,14 +161,15 @@ class Core:
         many = submissions(job, first, options, new_id=self._ids_from(ids, 0))
         await self._check(job, many)  # most mistakes are in all of them: before any work
         if len(given) <= jobs.SUBMIT_BATCH:
-            if many:
-                await self._surely(partial(jobs.submit, self.db, many, by=options.by), many)
-            return ids
+            if not many:
+                return []
+            done = await self._surely(partial(jobs.submit, self.db, many, by=options.by), many)
+            return [(done.job_of(each), each not in done.existing) for each in ids]
         insert = partial(
             self._insert_all, job=job, given=given, ids=ids, options=options, first=many
         )
-        await self._surely(partial(self.db.transact, insert), many)
-        return ids
+        existing = await self._surely(partial(self.db.transact, insert), many)
+        return [(existing.get(each, each), each not in existing) for each in ids]
 
     async def _insert_all(
         self,
@@ -177,8 +180,9 @@ class Core:
         ids: list[UUID],
         options: Options,
         first: list[Submission],
-    ) -> None:
+    ) -> dict[UUID, UUID]:
         inside = self.db.bound(connection)
+        existing: dict[UUID, UUID] = {}
         batch, at = first, jobs.SUBMIT_BATCH
         while batch:
             inserting = asyncio.ensure_future(jobs.submit(inside, batch, by=options.by))
@@ -188,7 +192,8 @@ class Core:
                 batch = await self._prepared(job, given[at:until], options, new_id=new_id)
                 at = until
             finally:
-                await inserting
+                existing |= (await inserting).existing
+        return existing
 
     async def _prepared(
         self,

@@ -31,6 +31,8 @@ class Handle(Generic[R]):
     _core: Core
     _loop: Loop
     _job: Submitted
+    is_new: bool = attrs.field(default=True, kw_only=True)
+    """False: the submit stands for a job that existed, by its key or the rule of its type."""
 
     def __repr__(self) -> str:
         return f"<Handle of job {self.id}>"
@@ -129,6 +131,8 @@ class SyncHandle(Generic[R]):
     _core: Core
     _loop: ThreadLoop
     _job: Submitted
+    is_new: bool = attrs.field(default=True, kw_only=True)
+    """As `Handle.is_new`."""
 
     def __repr__(self) -> str:
         return f"<SyncHandle of job {self.id}>"

@@ -40,6 +40,7 @@ class Sql:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,

@@ -56,6 +56,7 @@ def submit_statement(
         "tags": f"ARRAY[{', '.join(str(_text(tag)) for tag in one.tags)}]" if one.tags else None,
         "traceparent": _text(one.traceparent),
         "idempotency_key": _text(options.key),
+        "due_by": _deadline(one),
     }
     named = ", ".join(f"{name} => {value}" for name, value in given.items() if value is not None)
     return Statement(f"SELECT cortex.submit_job({named}) AS id", {})
@@ -93,6 +94,7 @@ def submit_many_statement(
         (_text(first.job_key), "text"),
         (tags, "jsonb"),
         (_text(first.traceparent), "text"),
+        (_deadline(first), "timestamptz"),
     ]
     columns = [
         "array_agg(CAST(j.row ->> 0 AS uuid) ORDER BY j.n)",
@@ -145,6 +147,10 @@ def _base64(raw: bytes) -> str:
 
 def _number(value: int | None) -> str | None:
     return None if value is None else str(int(value))
+
+
+def _deadline(job: Submission) -> str | None:
+    return None if job.due_by is None else f"to_timestamp({job.due_by.timestamp()!r})"
 
 
 def _instant(job: Submission) -> str | None:

@@ -51,6 +51,7 @@ class SharedOptions(TypedDict, total=False):
     priority: int | None
     delay: float | None
     run_at: datetime | None
+    due_by: datetime | None
     timeout_s: int | None
     max_retries: int | None
     agent: str | None
@@ -75,6 +76,8 @@ class Options:
     """Earliest start, in seconds from now."""
     run_at: datetime | None = None
     """Earliest start, an instant with its zone."""
+    due_by: datetime | None = None
+    """Deadline, an instant with its zone: earliest first within a priority; late jobs run, too."""
     timeout_s: int | None = None
     max_retries: int | None = None
     agent: str | None = None
@@ -103,7 +106,8 @@ class Options:
         delay = self.delay
         if delay is not None and not (_is_number(delay) and 0 <= delay <= DELAY_MAX_S):
             raise UsageError(f"delay {delay!r:.80} is not 0 to {DELAY_MAX_S:.0f} seconds")
-        _check_instant(self.run_at)
+        _check_instant("run_at", self.run_at)
+        _check_instant("due_by", self.due_by)
         if self.run_at is not None and delay is not None:
             raise UsageError("delay and run_at exclude each other")
         tags: object = self.tags
@@ -219,6 +223,7 @@ def submissions(
             priority=options.priority,
             delay_s=options.delay,
             run_at=options.run_at,
+            due_by=options.due_by,
             max_retries=options.max_retries,
             timeout_s=options.timeout_s,
             job_key=options.job_key,
@@ -255,13 +260,13 @@ def _is_number(value: object) -> bool:
     return math.isfinite(value)
 
 
-def _check_instant(value: object) -> None:
+def _check_instant(name: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise UsageError(
-            f"run_at {value!r:.80} is not an instant with a time zone",
+            f"{name} {value!r:.80} is not an instant with a time zone",
             hint="such as datetime.now(UTC) + timedelta(hours=1)",
         )
     if not EARLIEST <= value <= LATEST:
-        raise UsageError(f"run_at {value} is not an instant of the years 1 to 9999")
+        raise UsageError(f"{name} {value} is not an instant of the years 1 to 9999")

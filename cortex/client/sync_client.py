@@ -78,6 +78,7 @@ class SyncClient:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -100,6 +101,7 @@ class SyncClient:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -121,6 +123,7 @@ class SyncClient:
         priority: int | None = None,
         delay: float | None = None,
         run_at: datetime | None = None,
+        due_by: datetime | None = None,
         timeout_s: int | None = None,
         max_retries: int | None = None,
         agent: str | None = None,
@@ -132,8 +135,8 @@ class SyncClient:
     ) -> SyncHandle[Any]:
         """Submit a job; see `Client.submit`."""
         named, options = split(job, locals())
-        job_id = self._loop.call(partial(self._core.submit, job, named, options))
-        return SyncHandle(job_id, self._core, self._loop, job)
+        job_id, is_new = self._loop.call(partial(self._core.submit, job, named, options))
+        return SyncHandle(job_id, self._core, self._loop, job, is_new=is_new)
 
     @overload
     def submit_many(
@@ -161,8 +164,10 @@ class SyncClient:
         """Submit many jobs of one type in one transaction: all or none."""
         shared = Options.of(options)
         given = list(payloads)  # here: their source may belong to this thread, as rows of Django do
-        ids = self._loop.call(partial(self._core.submit_many, job, given, shared))
-        return [SyncHandle(each, self._core, self._loop, job) for each in ids]
+        done = self._loop.call(partial(self._core.submit_many, job, given, shared))
+        return [
+            SyncHandle(each, self._core, self._loop, job, is_new=is_new) for each, is_new in done
+        ]
 
     def signal(
         self,

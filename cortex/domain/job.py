@@ -122,6 +122,8 @@ class Submission:
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     """The trace and span that it is submitted in: see `domain.tracing`."""
+    due_by: datetime | None = None
+    """Its deadline, by which jobs of one priority are ordered."""
 
 
 @attrs.frozen(cache_hash=True)  # used as a key throughout an attempt

@@ -217,4 +217,6 @@ def request_of(submission: Submission) -> dict[str, Any]:
         del fields["tags"]
     if submission.run_at is None:
         del fields["run_at"]
+    if submission.due_by is None:
+        del fields["due_by"]
     return fields | {"payload": orjson.loads(submission.payload)}

@@ -24,6 +24,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.job_limits import JobLimit, limits_of
 from cortex.domain.policy import JobPolicy, policy_for
+from cortex.domain.submit_rules import Debounce, Singleton, SubmitRule, Throttle, submit_rule
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
 from cortex.durable.resources import Resource, Resources, is_requested, place_of
@@ -90,6 +91,8 @@ class JobType(Generic[Arguments, Result]):
     """The MCP servers whose tools its jobs may call, as they are declared."""
     limits: tuple[JobLimit, ...] = ()
     """How many of its jobs run at once, or begin in a span of time."""
+    rule: SubmitRule | None = None
+    """What its submits obey: singleton, debounce or throttle."""
 
     async def __call__(self, ctx: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call the handler itself, with a context that the caller has made."""
@@ -188,6 +191,9 @@ def job(
     check: Callable[..., object] | None = None,
     mcp: Mapping[str, Mapping[str, Any]] | None = None,
     limits: Iterable[JobLimit] = (),
+    singleton: Singleton | str | None = None,
+    debounce: Debounce | str | float | None = None,
+    throttle: Throttle | str | float | None = None,
 ) -> Callable[
     [Callable[Concatenate[Any, Arguments], Awaitable[Result]]],
     JobType[Arguments, Result],
@@ -207,6 +213,9 @@ def job(
     check: Callable[..., object] | None = None,
     mcp: Mapping[str, Mapping[str, Any]] | None = None,
     limits: Iterable[JobLimit] = (),
+    singleton: Singleton | str | None = None,
+    debounce: Debounce | str | float | None = None,
+    throttle: Throttle | str | float | None = None,
 ) -> Any:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
@@ -226,42 +235,75 @@ def job(
     `mcp`: servers by name whose tools `ctx.tool` calls; see docs/guides/mcp.md. `limits`: how many
     of its jobs run at once, or begin in a span of time, for each key; see docs/guides/limits.md.
 
+    `singleton`, `debounce`, `throttle`: what happens to submits of one key while a job of theirs
+    waits or runs, comes soon after another, or within a period; one of them. See
+    docs/guides/which-first.md.
+
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
     """
     if name is not None and not isinstance(name, str):
         return job()(name)
+    given = {key: value for key, value in locals().items() if key != "name"}
 
     def decorate(handler: Handler) -> JobType[..., Any]:
         chosen = getattr(handler, "__name__", "") if name is None else name
-        hints, required = _arguments(chosen, handler)
-        parameters = {key: hint for key, hint in hints.items() if not is_requested(hint)}
-        required &= parameters.keys()
-        _refuse_unstructurable(chosen, parameters)
-        _refuse_final(chosen, final)
-        return JobType(
-            name=chosen,
-            handler=handler,
-            policy=_policy(chosen, retry, timeout),
-            parameters=parameters,
-            required=required,
-            final=final,
-            is_isolated=isolated,
-            schedule=_schedule(
-                chosen,
-                cron=schedule,
-                lacks=sorted(required - {SCHEDULED_AT}),
-                instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
-                terms={"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter},
-            ),
-            check=check,
-            result=result_type(handler),
-            requested=tuple(hint for hint in hints.values() if is_requested(hint)),
-            mcp={} if mcp is None else dict(mcp),
-            limits=limits_of(chosen, limits),
-        )
+        return _job_type(chosen, handler, **given)
 
     return decorate
+
+
+def _job_type(
+    name: str,
+    handler: Handler,
+    *,
+    retry: Retry | None,
+    timeout: int | None,
+    final: tuple[type[Exception], ...],
+    isolated: bool,
+    schedule: str | None,
+    check: Callable[..., object] | None,
+    mcp: Mapping[str, Mapping[str, Any]] | None,
+    limits: Iterable[JobLimit],
+    singleton: Singleton | str | None,
+    debounce: Debounce | str | float | None,
+    throttle: Throttle | str | float | None,
+    **terms: object,
+) -> JobType[..., Any]:
+    """Return the checked job type; `terms`: those of its schedule."""
+    hints, required = _arguments(name, handler)
+    parameters = {key: hint for key, hint in hints.items() if not is_requested(hint)}
+    required &= parameters.keys()
+    _refuse_unstructurable(name, parameters)
+    _refuse_final(name, final)
+    return JobType(
+        name=name,
+        handler=handler,
+        policy=_policy(name, retry, timeout),
+        parameters=parameters,
+        required=required,
+        final=final,
+        is_isolated=isolated,
+        schedule=_schedule(
+            name,
+            cron=schedule,
+            lacks=sorted(required - {SCHEDULED_AT}),
+            instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
+            terms=terms,
+        ),
+        check=check,
+        result=result_type(handler),
+        requested=tuple(hint for hint in hints.values() if is_requested(hint)),
+        mcp={} if mcp is None else dict(mcp),
+        limits=limits_of(name, limits),
+        rule=submit_rule(
+            name,
+            parameters=parameters,
+            singleton=singleton,
+            debounce=debounce,
+            throttle=throttle,
+        ),
+    )
 
 
 def _arguments(name: str, handler: Handler) -> tuple[dict[str, Any], frozenset[str]]:
@@ -445,3 +487,8 @@ class Registry:
     @property
     def policies(self) -> dict[str, JobPolicy]:
         return {name: self._types[name].policy for name in self.names}
+
+    @property
+    def rules(self) -> dict[str, SubmitRule | None]:
+        """The rule of each type about its submits."""
+        return {name: self._types[name].rule for name in self.names}

@@ -67,11 +67,13 @@ _BY_CONSTRAINT: Final[Mapping[str | None, type[CortexError]]] = {
     "id_of_another_job": ConflictError,
     "key_of_another_request": KeyReusedError,
     "tenant_cap": CapReachedError,
+    "singleton": ConflictError,
     "signal_to_ended_job": ConflictError,
     "signals_waiting": ConflictError,
 }
-"""A submit whose id names another job, whose idempotency key was used for another one, or that is
-beyond the cap of its tenant; a signal that its job will not or cannot take."""
+"""A submit whose id names another job, whose idempotency key was used for another one, that is
+beyond the cap of its tenant, or whose singleton has not ended; a signal that its job will not or
+cannot take."""
 
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",

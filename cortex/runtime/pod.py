@@ -362,6 +362,7 @@ class _Pod:
             config=self._config,
             code=self._code,
             limits=self._parts.registry.limits,
+            rules=self._parts.registry.rules,
             rng=self._rng,
         )
         left = self.drain.left_s

@@ -73,6 +73,7 @@ async def submit_once(db: Database, job: Submission, *, key: str, by: str | None
         job.traceparent,
         key,
         by,
+        job.due_by,
     )
     first: UUID = row["id"]
     return first

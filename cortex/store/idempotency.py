@@ -86,6 +86,12 @@ async def sweep(db: Database, *, limit: int) -> int:
     return row["count"] if row else 0
 
 
+async def sweep_rules(db: Database, *, limit: int) -> int:
+    """Delete what rules about submits keep of ended jobs; return how many it looked at."""
+    row = await db.fetch_one("idempotency.sweep_rules", limit)
+    return row["count"] if row else 0
+
+
 async def _do(
     db: Database, connection: Connection, *, key: str, scope: str, work: Work
 ) -> GuardedResponse | CortexError:

@@ -20,6 +20,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, RunningStep, Submission, running_step_of
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.published import JobProgress
+from cortex.domain.submit_rules import SubmitRule, Submitted, arguments_of
 from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Connection, Database, affected
 from cortex.store.lost_replies import repeat_if_lost
@@ -239,8 +240,8 @@ async def submit(
     by: str | None = None,
     credential: str | None = None,
     reason: str = "",
-) -> set[UUID]:
-    """Submit jobs in one transaction, in a person's name; return the ids that were new.
+) -> Submitted:
+    """Submit jobs in one transaction, in a person's name; return which were new.
 
     Without a credential, the database login is the requester. A reason is recorded as a fact.
 
@@ -250,18 +251,18 @@ async def submit(
     if not reason:
         return await _submit(db, list(submissions), by=by, credential=credential)
 
-    async def submit_and_note(connection: Connection) -> set[UUID]:
+    async def submit_and_note(connection: Connection) -> Submitted:
         inside = db.bound(connection)
-        new = await _submit(inside, list(submissions), by=by, credential=credential)
-        await inside.fetch("jobs.note_submitted", list(new), by, reason)
-        return new
+        done = await _submit(inside, list(submissions), by=by, credential=credential)
+        await inside.fetch("jobs.note_submitted", list(done.new), by, reason)
+        return done
 
     return await db.transact(submit_and_note)
 
 
 async def _submit(
     db: Database, batch: list[Submission], *, by: str | None, credential: str | None
-) -> set[UUID]:
+) -> Submitted:
     ids = [s.id for s in batch]
     payloads = [s.payload for s in batch]
     (row,) = await db.fetch(
@@ -284,8 +285,13 @@ async def _submit(
         unless_all_null([orjson.dumps(s.tags).decode() if s.tags else None for s in batch]),
         unless_all_null([s.traceparent for s in batch]),
         unless_all_null([s.run_at for s in batch]),
+        unless_all_null([s.due_by for s in batch]),
     )
-    return set(ids if row["ids"] is None else row["ids"])
+    if row["ids"] is None:
+        return Submitted(frozenset(ids))
+    new = frozenset[UUID](row["ids"])
+    rows = await db.fetch("jobs.submitted_as", [each for each in ids if each not in new])
+    return Submitted(new, {each["id"]: each["job_id"] for each in rows})
 
 
 async def submit_all(
@@ -295,16 +301,21 @@ async def submit_all(
     by: str | None = None,
     credential: str | None = None,
     reason: str = "",
-) -> None:
+) -> Submitted:
     """Submit any number of jobs in one transaction, in batches. Raises what `submit` raises."""
 
-    async def in_batches(connection: Connection) -> None:
+    async def in_batches(connection: Connection) -> Submitted:
         inside = db.bound(connection)
+        new: set[UUID] = set()
+        existing: dict[UUID, UUID] = {}
         for at in range(0, len(submissions), SUBMIT_BATCH):
             batch = submissions[at : at + SUBMIT_BATCH]
-            await submit(inside, batch, by=by, credential=credential, reason=reason)
+            done = await submit(inside, batch, by=by, credential=credential, reason=reason)
+            new |= done.new
+            existing |= done.existing
+        return Submitted(frozenset(new), existing)
 
-    await db.transact(in_batches)
+    return await db.transact(in_batches)
 
 
 async def submit_once(
@@ -314,13 +325,16 @@ async def submit_once(
     by: str | None,
     credential: str | None = None,
     reason: str = "",
-) -> None:
+) -> UUID:
     """Submit; if the reply is lost, repeat with the same id, which cannot create a second job.
+
+    Returns the job that it stands for: another one than that of `submission` if the rule of its
+    type merged it into that.
 
     Not for use inside a transaction. Raises what `submit` raises.
     """
     try:
-        await repeat_if_lost(
+        done, _ = await repeat_if_lost(
             partial(submit, db, [submission], by=by, credential=credential, reason=reason)
         )
     except OutcomeUnknownError as error:
@@ -328,6 +342,7 @@ async def submit_once(
             f"it is not known whether job {submission.id} was submitted: its connection broke",
             hint=f"look once the database is back: cortex jobs show {submission.id}",
         ) from error
+    return done.job_of(submission.id)
 
 
 async def finish(db: Database, *, pod_id: UUID, operations: Sequence[Finish]) -> set[UUID]:
@@ -412,6 +427,23 @@ async def ensure_types(db: Database, policies: Mapping[str, JobPolicy]) -> None:
         [policies[name].max_retries for name in names],
         [policies[name].timeout_s for name in names],
         [hard_timeout_s(name, policies[name].timeout_s) for name in names],
+    )
+
+
+async def ensure_rules(db: Database, rules: Mapping[str, SubmitRule | None]) -> None:
+    """Write the rules about submits of these job types, which `submit_jobs` applies."""
+    ruled = {name: rule for name, rule in rules.items() if rule is not None}
+    fields = [rule.fields for rule in ruled.values()]
+    await db.fetch(
+        "jobs.ensure_rules",
+        list(rules),
+        list(ruled),
+        [each["kind"] for each in fields],
+        [each["key"] for each in fields],
+        [orjson.dumps(arguments_of(rule)).decode() for rule in ruled.values()],
+        [each.get("on_conflict") for each in fields],
+        [each.get("period_s") for each in fields],
+        [each.get("longest_s") for each in fields],
     )
 
 

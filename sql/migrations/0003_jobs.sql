@@ -127,6 +127,7 @@ CREATE TABLE cortex.job_record (
     unfit_codes int[] CHECK (cardinality(unfit_codes) >= 1),
     traceparent text, -- checked at submit alone: here each update would match it again
     replaced_by uuid,
+    due_by timestamptz,
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
@@ -228,6 +229,8 @@ COMMENT ON COLUMN cortex.job_record.traceparent IS
     'The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.';
 COMMENT ON COLUMN cortex.job_record.replaced_by IS
     'The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.';
+COMMENT ON COLUMN cortex.job_record.due_by IS
+    'Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.';
 -- RETRY without a task, by what the job waits for: time and what has many names, which wakes the job itself (a budget, a
 -- signal, children, people), or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
@@ -371,6 +374,13 @@ CREATE TRIGGER job_type_is_valid BEFORE INSERT ON cortex.job_record
 CREATE FUNCTION cortex.job_is_immutable() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN
+    -- A newer submit of a debounce gives the waiting job its arguments: see cortex_worker.move_debounced.
+    IF NEW.type = OLD.type AND EXISTS (
+        SELECT FROM cortex.submit_rule r JOIN cortex_worker.task t ON t.job_id = OLD.id
+        WHERE r.type = OLD.type AND r.kind = 'debounce' AND t.attempt = 0 AND t.state <> 'LOCKED')
+    THEN
+        RETURN NEW;
+    END IF;
     RAISE EXCEPTION 'the type and the payload of job % are immutable', OLD.id
         USING ERRCODE = 'check_violation', CONSTRAINT = 'job_is_immutable';
 END $$;

@@ -28,6 +28,7 @@ CREATE TABLE cortex_worker.task (
     is_admitted boolean,
     limit_keys text[] COLLATE "C",
     CONSTRAINT held_until_admitted CHECK (is_admitted IS NOT FALSE OR state NOT IN ('STRANDED', 'READY', 'LOCKED')),
+    due_by timestamptz,
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
     CONSTRAINT queued_only_in_a_queue CHECK (state NOT IN ('QUEUED', 'STRANDED') OR queue_name IS NOT NULL)
 ) WITH (
@@ -67,6 +68,7 @@ COMMENT ON COLUMN cortex_worker.task.is_admitted IS
     'Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.';
 COMMENT ON COLUMN cortex_worker.task.limit_keys IS
     'Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.';
+COMMENT ON COLUMN cortex_worker.task.due_by IS 'Within its priority, it runs before those without one, and before later ones.';
 CREATE INDEX task_locked ON cortex_worker.task (locked_by) WHERE state = 'LOCKED';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
@@ -78,6 +80,11 @@ COMMENT ON INDEX cortex_worker.task_queue_head IS
     'At most one task of a named queue can wait for room in its limits, be claimed or run.';
 CREATE UNIQUE INDEX task_job_key ON cortex_worker.task (job_key) WHERE job_key IS NOT NULL;
 CREATE INDEX task_ready ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND NOT is_suspect;
+-- Empty unless jobs have deadlines: then a claim reads it first.
+CREATE INDEX task_due ON cortex_worker.task (task, priority, due_by, id)
+    WHERE state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL;
+CREATE INDEX task_queued_due ON cortex_worker.task (queue_name, priority, due_by, id)
+    WHERE state = 'QUEUED' AND due_by IS NOT NULL;
 CREATE INDEX task_suspect ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'READY' AND is_suspect;
 -- While the default queue is paused, the heads of named queues are found without reading its ready tasks.
 CREATE INDEX task_ready_named ON cortex_worker.task (task, priority, run_at, id)
@@ -189,7 +196,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at, r.broken_answers,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
        r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
-       r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by
+       r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by, r.due_by
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';
@@ -392,7 +399,8 @@ WITH unfit AS MATERIALIZED (
     ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
 ), made AS (
     INSERT INTO cortex_worker.task (
-        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
+        task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect,
+        due_by)
     SELECT coalesce((SELECT cortex_worker.unfit_task(u.base, u.codes) FROM unfit u WHERE u.id = j.id), j.type), j.id,
            (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
                  WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
@@ -403,7 +411,7 @@ WITH unfit AS MATERIALIZED (
            CASE WHEN j.job_key IS NOT NULL AND NOT EXISTS (
                SELECT FROM cortex_worker.task t WHERE t.job_key = cortex_worker.key_of(j.tenant, j.job_key))
            THEN cortex_worker.key_of(j.tenant, j.job_key) END,
-           j.was_suspect AND j.pod_deaths + j.process_deaths > 0
+           j.was_suspect AND j.pod_deaths + j.process_deaths > 0, j.due_by
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
     WHERE j.status::text IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL') AND (are_lost OR j.worker_job_id IS NULL)

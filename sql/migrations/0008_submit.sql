@@ -198,13 +198,14 @@ COMMENT ON FUNCTION cortex_worker.insert_new_jobs IS
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
-    job_keys text[], tags jsonb[] DEFAULT NULL, traceparents text[] DEFAULT NULL
+    job_keys text[], tags jsonb[] DEFAULT NULL, traceparents text[] DEFAULT NULL, due_bys timestamptz[] DEFAULT NULL
 ) RETURNS uuid[]
     -- With the owner's rights: a login that may only submit has none on the tables.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
     late record;
+    ruled record;
     -- The subtransaction that finds repeated ids pays from ten jobs on.
     are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
@@ -264,6 +265,18 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'run_at_is_shown', HINT = 'a job without run_at is due at once';
         END IF;
     END IF;
+    IF array_remove(due_bys, NULL) <> '{}' THEN
+        -- A repeated submit may come when its deadline is over.
+        SELECT CASE WHEN d.instant > cortex.now() THEN 'more than ten years away' ELSE 'in the past' END AS place,
+               d.instant::text AS shown INTO late
+        FROM unnest(ids, due_bys) AS d(id, instant)
+        WHERE d.instant NOT BETWEEN cortex.now() AND cortex.now() + interval '3650 days'
+          AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = d.id) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'due_by % is %', late.shown, late.place
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'due_by_is_ahead', HINT = 'a job without due_by has no deadline';
+        END IF;
+    END IF;
     IF octet_length(array_to_string(payloads, '')) > 262144 THEN
         SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
         WHERE octet_length(p::text) > 262144 LIMIT 1;
@@ -304,6 +317,35 @@ BEGIN
     IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)) THEN
         PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
     END IF;
+    -- Last of all: it merges submits into jobs that exist.
+    IF EXISTS (SELECT FROM cortex.submit_rule r WHERE r.type = ANY (types)) THEN
+        SELECT a.* INTO ruled
+        FROM cortex_worker.apply_rules(ids, types, payloads, tenants, queue_names, run_ats, job_keys) a;
+        IF ruled.kept = '{}' THEN
+            RETURN '{}';
+        END IF;
+        payloads := ruled.payloads;
+        queue_names := ruled.queue_names;
+        run_ats := ruled.run_ats;
+        job_keys := ruled.job_keys;
+        IF ruled.kept IS NOT NULL THEN
+            ids := cortex_worker.at_places(ids, ruled.kept);
+            types := cortex_worker.at_places(types, ruled.kept);
+            payloads := cortex_worker.at_places(payloads, ruled.kept);
+            agents := cortex_worker.at_places(agents, ruled.kept);
+            tenants := cortex_worker.at_places(tenants, ruled.kept);
+            queue_names := cortex_worker.at_places(queue_names, ruled.kept);
+            priorities := cortex_worker.at_places(priorities, ruled.kept);
+            run_ats := cortex_worker.at_places(run_ats, ruled.kept);
+            worker_attempts := cortex_worker.at_places(worker_attempts, ruled.kept);
+            max_retries := cortex_worker.at_places(max_retries, ruled.kept);
+            timeouts_s := cortex_worker.at_places(timeouts_s, ruled.kept);
+            job_keys := cortex_worker.at_places(job_keys, ruled.kept);
+            tags := cortex_worker.at_places(tags, ruled.kept);
+            traceparents := cortex_worker.at_places(traceparents, ruled.kept);
+            due_bys := cortex_worker.at_places(due_bys, ruled.kept);
+        END IF;
+    END IF;
     IF are_new THEN
         BEGIN
             new_ids := cortex_worker.insert_jobs(
@@ -342,6 +384,16 @@ BEGIN
         FROM unnest(ids, traceparents) AS k(id, header)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
     END IF;
+    -- Nor do jobs without a deadline.
+    IF array_remove(due_bys, NULL) <> '{}' THEN
+        WITH due AS (
+            UPDATE cortex.job_record j SET due_by = k.due_by
+            FROM unnest(ids, due_bys) AS k(id, due_by)
+            WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.due_by IS NOT NULL
+            RETURNING j.id, j.due_by
+        )
+        UPDATE cortex_worker.task t SET due_by = due.due_by FROM due WHERE t.job_id = due.id;
+    END IF;
     -- An id names one job: a repeated submit must be of that one. What a repetition computes anew is not compared: the
     -- instant and the span; nor are omitted figures, whose defaults may have changed.
     IF coalesce(cardinality(new_ids), 0) < cardinality(ids) THEN
@@ -378,8 +430,9 @@ BEGIN
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $$;
 COMMENT ON FUNCTION cortex.submit_jobs IS
-    'Submits a batch in the caller''s transaction; returns the ids that were new. A null element, and every '
-    'element of a null array, gets its type''s default, and an empty payload.';
+    'Submits a batch in the caller''s transaction; returns the ids that were new; cortex.submitted_as names the jobs that the '
+    'others stand for, where their types have rules. A null element, and every element of a null array, gets its type''s '
+    'default, and an empty payload.';
 REVOKE EXECUTE ON FUNCTION cortex.submit_jobs FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.submit_jobs TO cortex_runtime;
 
@@ -433,11 +486,13 @@ CREATE FUNCTION cortex.submit_job(
     id uuid DEFAULT cortex.uuid7(),
     tags text[] DEFAULT NULL,
     traceparent text DEFAULT NULL,
-    idempotency_key text DEFAULT NULL
+    idempotency_key text DEFAULT NULL,
+    due_by timestamptz DEFAULT NULL
 ) RETURNS uuid
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     first uuid;
+    new_ids uuid[];
 BEGIN
     IF idempotency_key IS NOT NULL THEN
         -- Not the instant and the span, which a repetition computes anew.
@@ -445,19 +500,24 @@ BEGIN
             type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
             to_jsonb(tags))::text, 'UTF8')), tenant);
         IF first <> id THEN
-            RETURN first;
+            RETURN coalesce((SELECT s.job_id FROM cortex.submitted_as(ARRAY[first]) s), first);
         END IF;
     END IF;
-    PERFORM cortex.submit_jobs(
+    new_ids := cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
         ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
-        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END,
+        CASE WHEN due_by IS NOT NULL THEN ARRAY[due_by] END);
+    IF new_ids = '{}' THEN
+        RETURN coalesce((SELECT s.job_id FROM cortex.submitted_as(ARRAY[submit_job.id]) s), id);
+    END IF;
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS
-    'Submits a job from any language, in the caller''s transaction; returns its id. Submitting the same job '
-    'again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.';
+    'Submits a job from any language, in the caller''s transaction; returns its id: that of an existing job if the rule of '
+    'its type makes it stand for that. Submitting the same job again under its id, or within 24 hours under its idempotency '
+    'key, does nothing; another one raises.';
 
 CREATE FUNCTION cortex_worker.add_job(
     task text,

@@ -16,12 +16,13 @@ SELECT session_user::text AS login, current_database()::text AS database,
 -- name: submit_once
 -- Submits a job under an idempotency key; returns the id of the first job that was submitted under it. $1 id, $2 type,
 -- $3 payload, $4 agent, $5 tenant, $6 queue, $7 priority, $8 seconds of delay, $9 instant, $10 worker attempts, $11
--- retries, $12 time-out, $13 job key, $14 tags, $15 traceparent, $16 idempotency key, $17 who submits. Locks: the key's
--- row, to the end of the transaction.
+-- retries, $12 time-out, $13 job key, $14 tags, $15 traceparent, $16 idempotency key, $17 who submits, $18 deadline.
+-- Locks: the key's row, to the end of the transaction.
 SELECT cortex.submit_job(
     id => $1, type => $2, payload => $3::jsonb, agent => $4, tenant => $5, queue_name => $6, priority => $7,
     run_at => coalesce($9, cortex.now() + $8::float8 * interval '1 second'), worker_attempts => $10,
-    max_retries => $11, timeout_s => $12, job_key => $13, tags => $14, traceparent => $15, idempotency_key => $16) AS id
+    max_retries => $11, timeout_s => $12, job_key => $13, tags => $14, traceparent => $15, idempotency_key => $16,
+    due_by => $18) AS id
 FROM (SELECT set_config('cortex.actor', coalesce($17, ''), true),
              set_config('cortex.credential', '', true) OFFSET 0) actor;
 

@@ -36,6 +36,30 @@ WHERE scope = $3 AND key = $1 AND status = 'pending';
 -- Allows one pass of housekeeping at a time. Locks: its turn, to the end of the transaction.
 SELECT cortex.take_turn('housekeeping') AS is_held;
 
+-- name: sweep_rules
+-- Deletes what rules about submits keep, oldest first, where the period is over and the job has ended; looks again in an
+-- hour at the others. $1 limit. Locks: the keys, skipping locked. Returns how many were looked at.
+WITH over AS MATERIALIZED (
+    SELECT k.id, k.job_id FROM cortex.submit_key k WHERE k.until <= cortex.now()
+    ORDER BY k.until LIMIT $1 FOR UPDATE SKIP LOCKED
+), found AS MATERIALIZED (
+    SELECT o.id, EXISTS (SELECT FROM cortex.job_record j WHERE j.id = o.job_id AND j.finished_at IS NULL)
+               OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.queue_name = q.name AND t.state = 'QUEUED')
+               OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.queue_name = q.name AND t.state IN ('READY', 'LOCKED'))
+               OR EXISTS (SELECT FROM cortex.job_record j
+                          WHERE j.queue_name = q.name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')) AS is_live,
+           q.name AS queue
+    FROM over o CROSS JOIN LATERAL (SELECT cortex_worker.queue_of_key(o.id) AS name) q
+), gone AS (
+    DELETE FROM cortex.submit_key k USING found f WHERE k.id = f.id AND NOT f.is_live
+), relaxed AS (
+    DELETE FROM cortex_worker.strict_queue s USING found f
+    WHERE s.queue = f.queue AND s.set_by = 'singleton' AND NOT f.is_live
+), kept AS (
+    UPDATE cortex.submit_key k SET until = cortex.now() + interval '1 hour' FROM found f WHERE k.id = f.id AND f.is_live
+)
+SELECT count(*) AS count FROM found;
+
 -- name: sweep
 -- Deletes expired keys, oldest first. $1 limit. Locks: their rows, skipping locked. Returns how many.
 WITH expired AS MATERIALIZED (

@@ -1,14 +1,19 @@
 -- name: submit
 -- Submits a batch; returns the ids that were new, or null if all were. Arrays of equal length or empty, see
 -- cortex.submit_jobs; $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or
--- null; $15 tags of each as a JSON array or null, $16 their traceparents or null, $17 instants that win over $8, or null.
+-- null; $15 tags of each as a JSON array or null, $16 their traceparents or null, $17 instants that win over $8, or null,
+-- $18 their deadlines or null.
 SELECT nullif(cortex.submit_jobs(
     $1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
     (SELECT array_agg(coalesce(d.run_at, cortex.now() + d.delay_s * interval '1 second') ORDER BY d.n)
      FROM unnest($8::float8[], $17::timestamptz[]) WITH ORDINALITY AS d(delay_s, run_at, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[],
-    $16::text[]), $1) AS ids
+    $16::text[], $18::timestamptz[]), $1) AS ids
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;
+
+-- name: submitted_as
+-- The jobs that submits stand for whose types have rules. $1 ids of submits that were not new. Locks: none.
+SELECT s.id, s.job_id FROM cortex.submitted_as($1::uuid[]) s WHERE s.job_id <> s.id;
 
 -- name: note_submitted
 -- Records who submitted jobs, and why. $1 ids, $2 who, $3 why. Locks: none.
@@ -224,6 +229,25 @@ SET worker_attempts = excluded.worker_attempts, max_retries = excluded.max_retri
     timeout_max_s = excluded.timeout_max_s
 WHERE (t.worker_attempts, t.max_retries, t.timeout_s, t.timeout_max_s)
       IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s, excluded.timeout_max_s);
+
+-- name: ensure_rules
+-- Writes the rules about submits of the job types that a pod has, and deletes those of types that have none any more.
+-- $1 types; $2 types with a rule, $3 its kind, $4 key, $5 the arguments that the key names, as a JSON array, $6 what happens
+-- in a conflict, $7 period, $8 longest. Locks: the rules, ordered.
+WITH gone AS (
+    DELETE FROM cortex.submit_rule WHERE type = ANY ($1::text[]) AND type <> ALL ($2::text[])
+)
+INSERT INTO cortex.submit_rule AS r (type, kind, key, arguments, on_conflict, period_s, longest_s)
+SELECT k.type, k.kind, k.key, ARRAY(SELECT jsonb_array_elements_text(k.arguments)), k.on_conflict, k.period_s, k.longest_s
+FROM unnest($2::text[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[], $8::float8[])
+    AS k(type, kind, key, arguments, on_conflict, period_s, longest_s)
+ORDER BY k.type
+ON CONFLICT (type) DO UPDATE
+SET kind = excluded.kind, key = excluded.key, arguments = excluded.arguments, on_conflict = excluded.on_conflict,
+    period_s = excluded.period_s, longest_s = excluded.longest_s
+WHERE (r.kind, r.key, r.arguments, r.on_conflict, r.period_s, r.longest_s)
+      IS DISTINCT FROM (excluded.kind, excluded.key, excluded.arguments, excluded.on_conflict, excluded.period_s,
+                        excluded.longest_s);
 
 -- name: resumed
 -- What traces of jobs lack that an earlier pod could not export. $1 job ids, $2 their attempts now. Of each: the failed

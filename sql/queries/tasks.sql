@@ -31,7 +31,7 @@ WITH RECURSIVE later AS MATERIALIZED (
            NOT idle.is_strict AND EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = t.task) AS is_stranded
     FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
-        SELECT job_id, task, row_number() OVER (ORDER BY priority, run_at, id) AS nth FROM cortex_worker.task
+        (SELECT job_id, task, row_number() OVER (ORDER BY priority, run_at, id) AS nth FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
         ORDER BY priority, run_at, id
         -- More than the first one are read only if that must make way.
@@ -39,7 +39,17 @@ WITH RECURSIVE later AS MATERIALIZED (
             SELECT FROM cortex_worker.stranded s WHERE s.task = (
                 SELECT w.task FROM cortex_worker.task w
                 WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
-                ORDER BY w.priority, w.run_at, w.id LIMIT 1)) THEN 100 ELSE 1 END) t
+                ORDER BY w.priority, w.run_at, w.id LIMIT 1)) THEN 100 ELSE 1 END)
+        UNION ALL
+        -- Within its priority, the earliest deadline comes first.
+        SELECT d.job_id, d.task, 0 FROM (
+            SELECT job_id, task, priority FROM cortex_worker.task
+            WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND due_by IS NOT NULL AND run_at <= cortex.now()
+            ORDER BY priority, due_by, id LIMIT 1) d
+        WHERE d.priority <= (
+            SELECT w.priority FROM cortex_worker.task w
+            WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
+            ORDER BY w.priority, w.run_at, w.id LIMIT 1)) t
     -- A running job is READY or LOCKED in its queue. One that has begun has another state than PENDING in its record.
     WHERE NOT idle.is_strict OR NOT EXISTS (
         SELECT FROM cortex.job_record j
@@ -76,29 +86,40 @@ SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELEC
 
 -- name: claim
 -- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
--- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. $1 pod id, $2 job
+-- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. Within a priority,
+-- tasks with a deadline come first, the earliest before others. $1 pod id, $2 job
 -- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
 -- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods, and so
 -- are those that the pod's code has handed back. Locks:
 -- tasks (ordered, skipping locked). A job is read as it was when the statement began. What writes the record of a job
 -- that has a task locks the task first, and a task that changed meanwhile is passed over: the next claim takes it.
 WITH held AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
+    SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default,
+           -- One probe of an index that is empty without deadlines.
+           EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL) AS has_due
 ), known AS MATERIALIZED (
     SELECT unnest(cortex.claimable($2::text[], $6::text[], cortex.code_of($1))) AS task
 ), isolated AS MATERIALIZED (
     SELECT unnest(cortex.claimable($7::text[], '{}', cortex.code_of($1))) AS task WHERE $7::text[] <> '{}'
 ), due AS MATERIALIZED (
     SELECT t.place, t.job_id FROM (
+        -- What has a deadline is read here by deadline, and below with all others: given once.
         SELECT t.* FROM known CROSS JOIN LATERAL (
-            SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
+            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL
+              AND (SELECT has_due FROM held)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY priority, due_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM known CROSS JOIN LATERAL (
+            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
               AND (queue_name IS NULL
                    OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         SELECT t.* FROM known CROSS JOIN LATERAL (
-            SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
+            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
               AND queue_name IS NOT NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
@@ -106,20 +127,28 @@ WITH held AS MATERIALIZED (
         UNION ALL
         (SELECT t.* FROM (
             SELECT t.* FROM (SELECT task FROM known UNION ALL SELECT task FROM isolated) known CROSS JOIN LATERAL (
-                SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
+                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND is_suspect
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
             UNION ALL
             SELECT t.* FROM isolated known CROSS JOIN LATERAL (
-                SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
+                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
+                WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL
+                  AND (SELECT has_due FROM held)
+                  AND NOT EXISTS (
+                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+                ORDER BY priority, due_by, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
+            UNION ALL
+            SELECT t.* FROM isolated known CROSS JOIN LATERAL (
+                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND NOT is_suspect
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t) t
-         ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
-    ORDER BY t.priority, t.run_at, t.id LIMIT $3
+         ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT $5)) t
+    ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT $3
 )
 {give};
 

@@ -1,5 +1,6 @@
 """`/v1/jobs`: submitting, listing, showing and acting on jobs."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
@@ -233,14 +234,14 @@ def test_hundred_submissions_under_one_key_make_one_job(
 def test_the_same_key_means_the_same_on_the_command_line(
     server: HttpServer, operator: str, database: str
 ) -> None:
-    """Only the id is kept under a key, and only the request is compared."""
+    """Only the job is kept under a key, and only the request is compared."""
     headers = {"Idempotency-Key": "k"}
     body = {"type": "digest", "payload": {"note": "n"}}
     server.post("/v1/jobs", token=operator, json_body=body, headers=headers)
     (row,) = sql(database, "SELECT operation, response FROM cortex.idempotency_key")
     assert row["operation"] == "jobs.submit"
     (job,) = sql(database, "SELECT id FROM cortex.job")
-    assert row["response"] == f'"{job["id"]}"'
+    assert json.loads(row["response"]) == {"id": str(job["id"]), "is_new": True}
 
 
 # --- finding

@@ -41,7 +41,7 @@ class Stage:
         submission = a_submission(
             **{"type": TYPE, "payload": json.dumps(dict(payload or {}))} | fields
         )
-        assert self.call(jobs.submit, [submission]) == {submission.id}
+        assert self.call(jobs.submit, [submission]).new == {submission.id}
         return submission.id
 
     def submit_many(self, count: int, payload: Mapping[str, Any], **fields: Any) -> None:

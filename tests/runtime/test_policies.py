@@ -192,13 +192,17 @@ async def test_unreadable_configuration_fails_the_job_and_not_the_pod(
 
 
 @pytest.mark.parametrize(
-    "method", [jobs.ensure_types, configs.ensure, codes.ensure], ids=["types", "config", "code"]
+    "method",
+    [jobs.ensure_types, jobs.ensure_rules, configs.ensure, codes.ensure],
+    ids=["types", "rules", "config", "code"],
 )
 async def test_pod_starts_once_a_locked_row_is_free(port: Port, method: Any) -> None:
     faulty = FaultyPort(port)
     faulty.refuse(method, is_locked=True)
     code = Code(version="1")
     for _ in range(2):
-        found = await begin(faulty, config=a_config("1"), code=code, limits={}, rng=seeded_random())
+        found = await begin(
+            faulty, config=a_config("1"), code=code, limits={}, rules={}, rng=seeded_random()
+        )
         assert (found.config_id, found.code_id) == (1, 1)
     assert not faulty.faults_left

@@ -31,7 +31,7 @@ class Stage:
 
     def submit(self, **fields: object) -> UUID:
         submission = a_submission(**fields)
-        assert self.store(jobs.submit, [submission]) == {submission.id}
+        assert self.store(jobs.submit, [submission]).new == {submission.id}
         return submission.id
 
     def claim(self, job_id: UUID) -> Claim:

@@ -29,7 +29,7 @@ def submit(store: Session) -> Callable[..., UUID]:
 
     def submit_one(type_: str = "work", **fields: Any) -> UUID:
         submission = Submission(id=new_id(), type=type_, **fields)
-        assert store(jobs.submit, [submission]) == {submission.id}
+        assert store(jobs.submit, [submission]).new == {submission.id}
         return submission.id
 
     return submit_one

@@ -163,14 +163,14 @@ def test_only_bulk_operations_enter_their_queue(database: str, store: Session, q
     assert (error.args[0], error.hint) == (by_hand.value.message, by_hand.value.hint)
     assert tuple(sql(database, ROWS)[0]) == (0, 0, 0)
     request = BulkRequest(verb=BulkVerb.CANCEL, job_ids=(new_id(),), reason="")
-    assert store(jobs.submit, [request.submission(job_id := new_id())]) == {job_id}
+    assert store(jobs.submit, [request.submission(job_id := new_id())]).new == {job_id}
     assert job_row(database, job_id)["queue_name"] == BULK
 
 
 def test_repeated_submission_of_an_id_changes_nothing(database: str, store: Session) -> None:
     given = Submission(id=new_id(), type="work", payload='{"x": 1}', job_key="k")
-    assert store(jobs.submit, [given]) == {given.id}
-    assert store(jobs.submit, [given]) == set()
+    assert store(jobs.submit, [given]).new == {given.id}
+    assert store(jobs.submit, [given]).new == set()
     assert tuple(sql(database, ROWS)[0]) == (1, 1, 1)
 
 
@@ -178,8 +178,8 @@ def test_repeated_submission_of_an_id_changes_nothing(database: str, store: Sess
 def test_batch_submits_only_its_new_jobs(database: str, store: Session, known: int) -> None:
     batch = [Submission(id=new_id(), type="work", payload=f'{{"n": {n}}}') for n in range(30)]
     before = {each.id for each in batch[-known:]}
-    assert store(jobs.submit, batch[-known:]) == before
-    assert store(jobs.submit, batch) == {each.id for each in batch} - before
+    assert store(jobs.submit, batch[-known:]).new == before
+    assert store(jobs.submit, batch).new == {each.id for each in batch} - before
     assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
 
 
@@ -206,7 +206,7 @@ def test_an_id_of_another_job_is_refused(database: str, store: Session, size: in
             store(jobs.submit, other)
     # What a repetition computes anew is no difference.
     again = [attrs.evolve(each, delay_s=60.0, traceparent=TRACEPARENT) for each in first]
-    assert store(jobs.submit, again) == set()
+    assert store(jobs.submit, again).new == set()
     assert tuple(sql(database, ROWS)[0]) == (size, size, size)
 
 
@@ -222,7 +222,7 @@ def test_sql_refuses_an_id_of_another_job(database: str) -> None:
 def test_first_of_two_equal_ids_in_a_batch_is_submitted(database: str, store: Session) -> None:
     batch = [Submission(id=new_id(), type="work") for _ in range(30)]
     again = [attrs.evolve(batch[0], priority=7), *batch]
-    assert store(jobs.submit, again) == {each.id for each in batch}
+    assert store(jobs.submit, again).new == {each.id for each in batch}
     assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
     assert job_row(database, batch[0].id)["priority"] == 7
 
@@ -245,7 +245,7 @@ def test_a_batch_waits_for_another_with_its_ids(database: str, commits: bool) ->
             waits = partial(sql, database, WAITS)
             await asyncio.to_thread(eventually, waits, what="the second batch to wait")
             await (transaction.commit() if commits else transaction.rollback())
-            return await second
+            return set((await second).new)
         finally:
             for opened in (one, two, connection):
                 await opened.close()
@@ -344,7 +344,7 @@ def test_one_of_many_concurrent_submissions_holds_the_key(database: str) -> None
         async def submit_some(number: int) -> None:
             for _ in range(5):
                 given = Submission(id=new_id(), type="work", job_key="k")
-                assert await jobs.submit(stores[number], [given]) == {given.id}
+                assert (await jobs.submit(stores[number], [given])).new == {given.id}
 
         async with asyncio.TaskGroup() as group:
             for number in range(8):

@@ -75,6 +75,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
         "job_shows",
         "served_type",
         "submit_jobs",
+        "submitted_as",
         "wait_for_jobs",
     }
 

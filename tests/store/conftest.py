@@ -28,7 +28,7 @@ def submit(store: Session) -> Callable[..., UUID]:
 
     def submit_one(**fields: Any) -> UUID:
         submission = a_submission(**fields)
-        assert store(jobs.submit, [submission]) == {submission.id}
+        assert store(jobs.submit, [submission]).new == {submission.id}
         return submission.id
 
     return submit_one

@@ -317,7 +317,7 @@ def test_tags_are_kept_shown_and_filtered_by(store: Session, database: str) -> N
         Submission(id=job_id, type="work", tags=each)
         for job_id, each in zip(new, tags, strict=True)
     ]
-    assert store(jobs.submit, submissions) == set(new)
+    assert store(jobs.submit, submissions).new == set(new)
     from_sql = sql(database, "SELECT cortex.submit_job('work', tags => ARRAY['eu-2']) AS id")[0][
         "id"
     ]

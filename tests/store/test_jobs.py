@@ -44,8 +44,8 @@ def test_the_table_of_transitions_is_that_of_the_database(database: str) -> None
 
 def test_resubmission_after_an_unknown_outcome_adds_only_missing_jobs(store: Session) -> None:
     batch = [a_submission() for _ in range(3)]
-    assert store(jobs.submit, batch[:2]) == {each.id for each in batch[:2]}
-    assert store(jobs.submit, batch) == {batch[2].id}
+    assert store(jobs.submit, batch[:2]).new == {each.id for each in batch[:2]}
+    assert store(jobs.submit, batch).new == {batch[2].id}
     assert store(jobs.counts, [each.id for each in batch]) == {JobStatus.PENDING: 3}
 
 

@@ -83,6 +83,11 @@ class Life:
         (claim,) = self.call(tasks.claim, pod_id=pod, types=[job_type], limit=1)
         return claim
 
+    def claims(self, pod: UUID, job_type: str = "digest", *, limit: int = 10) -> list[Claim]:
+        """Return what a pod gets when it promotes and claims."""
+        self.call(tasks.promote)
+        return list(self.call(tasks.claim, pod_id=pod, types=[job_type], limit=limit))
+
     def step(self, pod: UUID, claim: Claim, seq: int, key: str, *, is_paid: bool = False) -> None:
         done = StepDone(
             lease=claim.lease,

@@ -38,8 +38,20 @@ class Section:
 SECTIONS: Final = (
     Section(
         "Jobs",
-        ("job", "Concurrency", "Context", "File", "ModelOptions", "Rate", "Retry", "resource"),
-        ("digest", "chores", "sale", "pages"),
+        (
+            "job",
+            "Concurrency",
+            "Context",
+            "File",
+            "ModelOptions",
+            "Rate",
+            "Retry",
+            "resource",
+            "Singleton",
+            "Debounce",
+            "Throttle",
+        ),
+        ("digest", "chores", "sale", "pages", "shop"),
     ),
     Section(
         "Tools and effects",

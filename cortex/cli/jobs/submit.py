@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from cortex.cli.jobs.submit_lines import (
     read_lines,
 )
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
-from cortex.cli.options import PATH_CHARS_MAX, Command, Seconds, Text
+from cortex.cli.options import PATH_CHARS_MAX, Command, Instant, Seconds, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.starting_pod import StartingPod
 from cortex.domain.argument_check import check_payload
@@ -91,6 +92,12 @@ ENVIRONMENT: Final = "TRACEPARENT"
     "--delay", type=Seconds(DELAY_MAX_S), metavar="S", help="Earliest start, in seconds from now."
 )
 @click.option(
+    "--due-by",
+    type=Instant(),
+    metavar="TIME",
+    help="Deadline: earliest first within a priority. A late job runs, too.",
+)
+@click.option(
     "--timeout",
     type=click.IntRange(1, TIMEOUT_MAX_S),
     metavar="S",
@@ -130,6 +137,7 @@ def submit(
     queue: str | None,
     priority: int | None,
     delay: float | None,
+    due_by: datetime | None,
     timeout: int | None,
     max_retries: int | None,
     key: str | None,
@@ -163,6 +171,7 @@ def submit(
             queue_name=queue,
             priority=priority,
             delay_s=delay,
+            due_by=due_by,
             timeout_s=timeout,
             max_retries=max_retries,
             job_key=key,
@@ -178,8 +187,9 @@ def submit(
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         if job_type == APPROVAL_NOTIFY:
             call(approvals.require_named, submissions[0])
-        ids = _submit(change, call, submissions, is_list=jsonl is not None)
-        _show_submitted(output, ids, is_list=jsonl is not None, is_waiting=wait)
+        made = _submit(change, call, submissions, is_list=jsonl is not None)
+        ids = [each.id for each in made]
+        _show_submitted(output, made, is_list=jsonl is not None, is_waiting=wait)
         if (remark := unserved(job_type, served, is_known=own is not None)) is not None:
             _say_lonely(output, call, remark)
         if wait:
@@ -238,45 +248,59 @@ def _traceparent(option: str | None) -> str | None:
 
 def _submit(
     change: ChangeRequest, call: Session, submissions: list[Submission], *, is_list: bool
-) -> list[UUID]:
-    """Submit and return the jobs' ids; for a used key, return those of the first run."""
+) -> list[SubmittedJob]:
+    """Submit and return the jobs; for a used key, return those of the first run."""
     credential = change.identity.credential
     if change.key is None and not is_list:
-        call(
+        job_id = call(
             jobs.submit_once,
             submissions[0],
             by=change.by,
             credential=credential,
             reason=change.reason,
         )
-        return [submissions[0].id]
+        return [SubmittedJob(job_id, is_new=job_id == submissions[0].id)]
 
-    async def work(db: Database, *, by: str, reason: str) -> list[UUID] | UUID:
-        await jobs.submit_all(db, submissions, by=by, credential=credential, reason=reason)
-        return [each.id for each in submissions] if is_list else submissions[0].id
+    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]] | dict[str, Any]:
+        done = await jobs.submit_all(db, submissions, by=by, credential=credential, reason=reason)
+        made = [
+            {"id": str(done.job_of(each.id)), "is_new": each.id not in done.existing}
+            for each in submissions
+        ]
+        return made if is_list else made[0]
 
     request = request_of(submissions[0])
     if is_list:
         request["payload"] = [orjson.loads(each.payload) for each in submissions]
     answer = change.write(call, work, operation="jobs.submit", request=request)
-    return [UUID(each) for each in (answer if is_list else [answer])]
+    return [
+        SubmittedJob(UUID(each["id"]), is_new=each["is_new"])
+        for each in (answer if is_list else [answer])
+    ]
 
 
-def _show_submitted(output: Output, ids: list[UUID], *, is_list: bool, is_waiting: bool) -> None:
+def _show_submitted(
+    output: Output, made: list[SubmittedJob], *, is_list: bool, is_waiting: bool
+) -> None:
     if not is_list:
-        _show_one(output, ids[0], is_waiting=is_waiting)
+        _show_one(output, made[0], is_waiting=is_waiting)
     elif output.is_for_people:
-        for job_id in ids:
-            output.line(str(job_id))
+        for each in made:
+            output.line(str(each.id))
+        if old := sum(not each.is_new for each in made):
+            output.say(f"{old} of them existed: their type has a rule for that", "warn")
     elif not is_waiting:
-        output.listing(JOBS.noun, SUBMITTED_COLUMNS, [SubmittedJob(each) for each in ids], empty="")
+        output.listing(JOBS.noun, SUBMITTED_COLUMNS, made, empty="")
 
 
-def _show_one(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
+def _show_one(output: Output, job: SubmittedJob, *, is_waiting: bool) -> None:
+    job_id = job.id
     if output.is_for_people:
         output.line(str(job_id))
+        if not job.is_new:
+            output.say("not a new job: the rule of its type named one that exists", "warn")
         if output.terminal.is_tty and not is_waiting:
             output.say(f"to follow it: cortex jobs watch {short_id(job_id)}", "dim")
     elif not is_waiting:
-        document = {"job": {"id": job_id, "status": "PENDING"}}
+        document = {"job": {"id": job_id, "status": job.status, "is_new": job.is_new}}
         output.record(document, name=str(job_id), page=list)

@@ -22,10 +22,20 @@ class SubmittedJob:
     """A job of a list that was just submitted."""
 
     id: UUID
-    status: JobStatus = JobStatus.PENDING
+    is_new: bool = True
+    """False: the rule of its type made the submit stand for a job that existed."""
+
+    @property
+    def status(self) -> JobStatus | None:
+        """None: not looked at."""
+        return JobStatus.PENDING if self.is_new else None
 
 
-SUBMITTED_COLUMNS: Final = (Field[SubmittedJob](name="id"), Field[SubmittedJob](name="status"))
+SUBMITTED_COLUMNS: Final = (
+    Field[SubmittedJob](name="id"),
+    Field[SubmittedJob](name="status"),
+    Field[SubmittedJob](name="is_new"),
+)
 
 
 def read_lines(name: str, payload: str | None, key: str | None) -> dict[int | None, str]:

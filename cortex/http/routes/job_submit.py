@@ -1,5 +1,6 @@
 """`POST /v1/jobs`."""
 
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -64,6 +65,10 @@ class JobSubmission:
     delay_s: float | None = number(
         doc="earliest start, in seconds from now", low=0, high=DELAY_MAX_S, default=None
     )
+    due_by: datetime | None = field(
+        doc="deadline, by which jobs of one priority are ordered; a late job runs, too",
+        default=None,
+    )
     timeout_s: int | None = whole(
         doc="maximum run time in seconds, all attempts together",
         low=1,
@@ -84,6 +89,9 @@ class Submitted:
     """The job is recorded, and will run."""
 
     id: UUID
+    is_new: bool = field(
+        doc="false: the rule of its type made the request stand for a job that existed"
+    )
     remark: str | None = field(
         doc="why it waits for now: no ready pod has its job type, so nothing checked its payload"
     )
@@ -105,17 +113,19 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     by, credential = requested.principal.name, requested.principal.credential
     if requested.key is None:
         crash_point("before_act")
-        await api.port(jobs.submit_once, submission, by=by, credential=credential)
+        job_id = await api.port(jobs.submit_once, submission, by=by, credential=credential)
         crash_point("after_act")
-        return _submitted(submission.id, remark, {})
+        return _submitted(job_id, remark, {}, is_new=job_id == submission.id)
 
-    async def work(db: Database) -> UUID:
-        await jobs.submit(db, [submission], by=by, credential=credential)
-        return submission.id
+    async def work(db: Database) -> dict[str, Any]:
+        batch = await jobs.submit(db, [submission], by=by, credential=credential)
+        job_id = batch.job_of(submission.id)
+        return {"id": str(job_id), "is_new": job_id == submission.id}
 
     request = await api.apart(partial(request_of, submission), size=requested.size)
     done = await once(requested, api, work, operation="jobs.submit", request=request)
-    return _submitted(UUID(done.response), remark, headers_of(done))
+    first = done.response
+    return _submitted(UUID(first["id"]), remark, headers_of(done), is_new=first["is_new"])
 
 
 def own_tenant(requested: CheckedRequest[Any, Any], asked: str | None) -> str | None:
@@ -145,6 +155,7 @@ def _submission(
         queue_name=body.queue,
         priority=body.priority,
         delay_s=body.delay_s,
+        due_by=body.due_by,
         timeout_s=body.timeout_s,
         max_retries=body.max_retries,
         job_key=body.key,
@@ -184,9 +195,15 @@ async def _check(submission: Submission, api: Api, *, size: int) -> str | None:
     return unserved(job_type, served)
 
 
-def _submitted(job_id: UUID, remark: str | None, headers: dict[str, str]) -> Response:
+def _submitted(
+    job_id: UUID, remark: str | None, headers: dict[str, str], *, is_new: bool
+) -> Response:
     location = {"Location": JOB_PATH.format(job_id=job_id)}
-    return answer(Submitted(id=job_id, remark=remark), status=201, headers=headers | location)
+    return answer(
+        Submitted(id=job_id, is_new=is_new, remark=remark),
+        status=201 if is_new else 200,
+        headers=headers | location,
+    )
 
 
 ROUTES: Final = (
@@ -197,7 +214,7 @@ ROUTES: Final = (
         "Submit a job.",
         body=JobSubmission,
         body_max=BYTES_MAX,
-        answers={201: Submitted},
+        answers={200: Submitted, 201: Submitted},
         refuses=(404,),
         tenancy=Tenancy.FILTERED,
     ),

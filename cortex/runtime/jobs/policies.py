@@ -25,6 +25,7 @@ from cortex.domain.job import RUN_FLOW, Claim
 from cortex.domain.job_limits import JobLimit
 from cortex.domain.known_tool import KnownTool
 from cortex.domain.policy import JobPolicy, RuntimeConfig
+from cortex.domain.submit_rules import SubmitRule
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
@@ -223,11 +224,12 @@ async def begin(
     config: RuntimeConfig,
     code: Code,
     limits: Mapping[str, Sequence[JobLimit]],
+    rules: Mapping[str, SubmitRule | None],
     rng: random.Random,
 ) -> Policies:
-    """Record a pod's code, the limits of its types, and its configuration.
+    """Record a pod's code, the limits and rules of its types, and its configuration.
 
-    Jobs that begin on it keep the configuration. The limits hold for all pods from now on.
+    Jobs that begin on it keep the configuration. The others hold for all pods from now on.
 
     Another pod may hold what this needs, for as long as the server lets its transaction idle.
     """
@@ -236,6 +238,7 @@ async def begin(
         crash_point("before_enter")
         await port(jobs.ensure_types, config.policies)
         await port(job_limits.declare, limits)
+        await port(jobs.ensure_rules, rules)
         config_id = await port(configs.ensure, config.to_json())
         code_id = await port(codes.ensure, code)
         crash_point("after_enter")

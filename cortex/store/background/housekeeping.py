@@ -67,6 +67,7 @@ async def sweep(
         await _alone(db, pods.forget, kept_s=POD_KEPT_S, limit=limit),
         await _alone(db, tasks.forget_unfit),
         await _alone(db, signals.forget, limit=limit),
+        await _alone(db, idempotency.sweep_rules, limit=limit),
     ]
     lines_limit = limit * LINES_FACTOR
     lines = await _alone(db, logs.forget, kept_s=lines_kept_s, limit=lines_limit) or 0

@@ -66,7 +66,7 @@ def test_submission_with_a_ready_pod_prints_no_hint(cortex: Cortex, life: Life) 
     life.pod(liveness=Liveness.HEARTBEAT)
     assert cortex("jobs", "submit", "digest").err == ""
     shown = cortex("jobs", "submit", "digest", "--json").document
-    assert shown["job"].keys() == {"id", "status"}
+    assert shown["job"].keys() == {"id", "status", "is_new"}
 
 
 def test_everything_can_be_set(cortex: Cortex, life: Life) -> None:

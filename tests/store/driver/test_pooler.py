@@ -139,7 +139,7 @@ def test_an_error_in_one_statement_of_a_transaction_harms_no_other(pooler: PgBou
             inside = db.bound(connection)
             with pytest.raises(RejectedError):
                 await jobs.submit(inside, [a_submission(type="")])
-            return len(await jobs.submit(inside, [a_submission(id=new_id())]))
+            return len((await jobs.submit(inside, [a_submission(id=new_id())])).new)
 
         assert await db.transact(both) == 1
 
@@ -226,7 +226,7 @@ def test_a_pod_that_can_hold_no_lock_is_not_dead_without_one(database: str) -> N
             await pods.register(db, pod)
         suspects = await pods.without_lock(db, caller=new_id(), settle_s=0)
         assert [suspect.id for suspect in suspects] == [locked.id]
-        (job_id,) = await jobs.submit(db, [a_submission(type=silent.job_types[0])])
+        (job_id,) = (await jobs.submit(db, [a_submission(type=silent.job_types[0])])).new
         assert (await why.facts_of(db, job_id)).fleet.ready_count == 1
 
     on_database(Profile(dsn=database), work)

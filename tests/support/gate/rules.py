@@ -211,7 +211,7 @@ RULES: Final = (
     Rule(
         "domain",
         ("cortex/domain/",),
-        ("tests/unit", "tests/options", "tests/providers"),
+        ("tests/unit", "tests/options", "tests/pauses", "tests/providers"),
         kind=Kind.CORE,
     ),
     Rule(

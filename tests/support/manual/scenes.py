@@ -503,6 +503,16 @@ END
         after="cortex retention unset --reason tried",
         words={"/srv/archive": "$PWD/archive"},
     ),
+    "docs/guides/which-first.md": Scene(
+        blocks={
+            "# shop.py": Run(
+                """
+                cortex up --app shop.py > pod.log 2>&1 &
+                until_true 'grep -q "is ready" pod.log'
+                """
+            ),
+        },
+    ),
     "docs/guides/schedules.md": Scene(
         given=_AGENT + "agent researcher < /dev/null",
         after="cortex schedules rm nightly-digest --reason tried",
