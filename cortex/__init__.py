@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cortex.domain.errors import (
         ApprovalExpiredError,
         CapReachedError,
+        ChildFailedError,
         CortexError,
         DeniedError,
         InvalidSignalError,
@@ -41,6 +42,7 @@ __all__ = [
     "Applied",
     "ApprovalExpiredError",
     "CapReachedError",
+    "ChildFailedError",
     "Client",
     "Concurrency",
     "Context",
@@ -78,6 +80,7 @@ _HOMES = {
     "Applied": "cortex.domain.effect",
     "ApprovalExpiredError": "cortex.domain.errors",
     "CapReachedError": "cortex.domain.errors",
+    "ChildFailedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Debounce": "cortex.domain.submit_rules",
     "Singleton": "cortex.domain.submit_rules",

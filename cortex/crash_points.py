@@ -167,6 +167,11 @@ POINTS: Final[dict[str, Point]] = {
     # a callback URL; no program of chaos opens one: tests/callbacks kills at each of these
     "before_callback": Point("a callback is about to be opened", ()),
     "after_callback": Point("the callback is open, its step is not on record", ()),
+    # jobs that a job submits; no program of chaos/points does: tests/children kills at each
+    "before_spawn": Point("a job is about to submit others", ()),
+    "after_spawn": Point("they are submitted, the step is not recorded", ()),
+    "before_cut": Point("children of jobs that have ended are about to be cancelled", (Kind.POD,)),
+    "after_cut": Point("they are, or were asked to end; the list still has their parent", ()),
     # a call in a batch; no program of chaos makes one: tests/batches kills at each of these
     "before_batch_add": Point("a call is about to wait for a batch, with its room", ()),
     "after_batch_add": Point("the call waits, its job does not yet", ()),

@@ -242,6 +242,8 @@ CREATE TABLE cortex.job_record (
     traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
     replaced_by uuid,  -- The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
     due_by timestamptz,  -- Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.
+    parent_id uuid,  -- The job whose code submitted it, see cortex.job_child; null: a person or a program did.
+    has_children boolean,  -- Its code has submitted jobs, which are to be cancelled when it ends; null: it has not.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -459,6 +461,10 @@ BEGIN
         RETURNING r.job_id, r.new AS state
     )
     SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
+    -- Jobs without a family pay one look at the rows of their statement, which are in memory.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM after n WHERE n.parent_id IS NOT NULL OR n.has_children) THEN
+        PERFORM cortex.families_end(ended);
+    END IF;
     -- Without clients that wait and without subscriptions, each costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.waiting_client) THEN
         PERFORM cortex.notify_clients(ended);
@@ -556,7 +562,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job · child: jobs that it submitted, or how they ended.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -571,7 +577,7 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text, 'emit'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text, 'emit'::text, 'child'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX job_step_patch ON cortex.job_step USING btree (job_id) WHERE kind = 'patch'::text;
@@ -1015,6 +1021,8 @@ END $function$;
 --   trace_id: Its trace, as 32 hex digits.
 --   replaced_by: The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
 --   due_by: Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.
+--   parent_id: The job whose code submitted it, see cortex.job_child; null: a person or a program did.
+--   has_children: Its code has submitted jobs, which are to be cancelled when it ends; null: it has not.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -1105,7 +1113,9 @@ CREATE VIEW cortex.job AS
     r.traceparent,
     cortex.trace_id(r.id, r.traceparent) AS trace_id,
     r.replaced_by,
-    r.due_by
+    r.due_by,
+    r.parent_id,
+    r.has_children
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -2226,6 +2236,8 @@ DECLARE
     keys text[] := '{}';
     room numeric[] := '{}';
     left_over uuid[];
+    parent uuid;
+    lines text[] := ARRAY[of_lineage::text];
     rank int;
     worst int := 0;
     held record;
@@ -2235,8 +2247,9 @@ BEGIN
         RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
-    IF NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt
-                   AND j.pod_id = of_pod AND j.status::text = 'RUNNING') THEN
+    SELECT j.parent_id INTO parent FROM cortex.job j
+    WHERE j.id = of_job AND j.attempt = of_attempt AND j.pod_id = of_pod AND j.status::text = 'RUNNING';
+    IF NOT FOUND THEN
         RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
@@ -2246,11 +2259,19 @@ BEGIN
         PERFORM cortex.settle_lost(left_over);
     END IF;
 
+    -- The calls of children count towards the budgets of the jobs above them.
+    IF parent IS NOT NULL THEN
+        lines := lines || ARRAY(
+            SELECT DISTINCT coalesce(j.lineage_id, j.id)::text FROM cortex.ancestors(of_job) AS a(id)
+            JOIN cortex.job_record j ON j.id = a.id);
+    END IF;
     SELECT array_agg(b.id ORDER BY b.id),
-           array_agg(CASE b.period WHEN 'run' THEN of_lineage::text ELSE today::text END ORDER BY b.id)
+           array_agg(CASE WHEN b.period <> 'run' THEN today::text WHEN b.scope = 'job' THEN b.subject
+                     ELSE of_lineage::text END ORDER BY b.id)
     INTO known, windows
-    FROM (VALUES ('job', of_lineage::text), ('tenant', of_tenant),
-                 ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) AS mine(scope, subject)
+    FROM (SELECT 'job' AS scope, l.id AS subject FROM unnest(lines) AS l(id)
+          UNION ALL
+          VALUES ('tenant', of_tenant), ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) mine
     JOIN cortex.budget b ON b.scope = mine.scope AND b.subject = mine.subject;
 
     IF known IS NOT NULL THEN
@@ -2304,12 +2325,30 @@ CREATE FUNCTION cortex.fingerprint(type text, code text, message text)
  IMMUTABLE PARALLEL SAFE
 RETURN substr(encode(sha256(convert_to(concat_ws(''::text, type, code, regexp_replace(regexp_replace(regexp_replace(regexp_replace("left"(message, 1000), '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)'::text, '""'::text, 'gi'::text), '(?<![\w/.:])~?/[\w.-][^\s"''`:,;)]*'::text, '/'::text, 'g'::text), '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M'::text, '#'::text, 'gi'::text), '[0-9#]+([.,:][0-9#]+)*'::text, '#'::text, 'g'::text)), 'UTF8'::name)), 'hex'::text), 1, 12);
 
--- The number of steps that a retry of a failed job keeps when the last model response or a denial is why it failed: those before it. Null: all.
+-- The number of steps that a retry of a failed job keeps when the last model response, a denial or a failed child is why it failed: those before it. Null: all.
 CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text)
  RETURNS integer
  LANGUAGE sql
  STABLE PARALLEL SAFE
-RETURN COALESCE((SELECT (s.seq - 1) FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'approval'::text) AND (steps_kept.error_code = 'denied'::text) AND ((s.output ->> 'is_approved'::text) = 'false'::text)) ORDER BY s.seq DESC LIMIT 1), (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text])))))));
+RETURN COALESCE((SELECT (s.seq - 1) FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'approval'::text) AND (steps_kept.error_code = 'denied'::text) AND ((s.output ->> 'is_approved'::text) = 'false'::text)) ORDER BY s.seq DESC LIMIT 1), (SELECT (s.seq - 1) FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'child'::text) AND (steps_kept.error_code = 'child_failed'::text) AND ((s.output ->> 'has_failed'::text) = 'true'::text)) ORDER BY s.seq DESC LIMIT 1), (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text])))))));
+
+-- The checkpoint with which a job begins that keeps so many steps of this one; null for kept: all.
+CREATE FUNCTION cortex.kept_head(job_id uuid, kept integer)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT CASE WHEN $2 IS NULL THEN (SELECT j.checkpoint FROM cortex.job j WHERE j.id = $1) ELSE (
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+        'seq', max(s.seq), 'kind', (array_agg(s.kind ORDER BY s.seq DESC))[1],
+        'key', (array_agg(s.key ORDER BY s.seq DESC))[1],
+        'input_tokens', sum(coalesce((s.usage->>'input_tokens')::bigint, 0)
+            + coalesce((s.usage->>'cache_read_tokens')::bigint, 0)
+            + coalesce((s.usage->>'cache_write_tokens')::bigint, 0)) FILTER (WHERE s.usage IS NOT NULL),
+        'output_tokens', sum((s.usage->>'output_tokens')::bigint),
+        'cost_usd', CASE WHEN count(s.usage) > 0 THEN coalesce(sum(s.cost_usd), 0)::text END))
+    FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq <= $2 HAVING count(*) > 0) END $function$;
 
 -- Whether people decided that a job fails, or let a question expire: it is no dead letter.
 CREATE FUNCTION cortex.is_decision(error_code text)
@@ -3981,6 +4020,22 @@ SELECT cortex.now() - interval '1 second' * CASE of_kind
            WHEN 'FACTS' THEN r.facts_s END
 FROM cortex.retention r WHERE coalesce(r.held_until <= cortex.now(), true) $function$;
 
+-- Whether a job of the lineage of this one is not over, or failed and may be retried: then it may read how its children ended.
+CREATE FUNCTION cortex.may_need_children(of_parent uuid)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM (SELECT coalesce(p.lineage_id, p.id) AS id FROM cortex.job_record p WHERE p.id = of_parent) line
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.finished_at FROM cortex.job_record j WHERE j.id = line.id
+        UNION ALL
+        SELECT j.id, j.finished_at FROM cortex.job_record j WHERE j.lineage_id = line.id) q
+    WHERE q.finished_at IS NULL OR EXISTS (
+        SELECT FROM cortex.dead_letter d WHERE d.job_id = q.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))) $function$;
+
 -- Those of these first jobs whose whole lineage may be deleted now: old enough, and nothing refers to it.
 CREATE FUNCTION cortex.retired(roots uuid[])
  RETURNS SETOF uuid
@@ -3998,9 +4053,9 @@ BEGIN
     RETURN QUERY
     SELECT r.id FROM unnest(roots) AS w(id) JOIN cortex.job_record r ON r.id = w.id AND r.lineage_id IS NULL
     WHERE NOT EXISTS (
-        SELECT FROM (SELECT r.id, r.status, r.finished_at
+        SELECT FROM (SELECT r.id, r.status, r.finished_at, r.parent_id
                      UNION ALL
-                     SELECT h.id, h.status, h.finished_at FROM cortex.job_record h WHERE h.lineage_id = r.id) j
+                     SELECT h.id, h.status, h.finished_at, h.parent_id FROM cortex.job_record h WHERE h.lineage_id = r.id) j
         WHERE NOT coalesce(j.finished_at < CASE WHEN j.status = 'COMPLETED' THEN done ELSE failed END, false)
            OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
            OR EXISTS (SELECT FROM cortex.reservation c WHERE c.job_id = j.id)
@@ -4012,7 +4067,10 @@ BEGIN
                 OR a.spent_digest IS NOT NULL AND a.decided_at > cortex.now() - interval '7 days'))
            OR EXISTS (SELECT FROM cortex.schedule_instant i
                       WHERE i.job_id = j.id AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL)
+           OR j.parent_id IS NOT NULL AND cortex.may_need_children(j.parent_id)
            OR EXISTS (SELECT FROM cortex.watch s WHERE s.job_id = j.id AND s.until > cortex.now()))
+      AND NOT EXISTS (SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
+                      WHERE c.lineage_id = r.id AND NOT c.is_detached)
       AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.retired(uuid[]) FROM PUBLIC;
@@ -4046,6 +4104,8 @@ BEGIN
     WHERE a.job_id = g.id AND o.approval_id = a.id;
     DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
+    DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN
         DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     END IF;
@@ -5771,7 +5831,7 @@ BEGIN
         USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER job_keeps_who_is_responsible BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id ON cortex.job_record FOR EACH ROW WHEN ((new.id <> old.id OR new.tenant <> old.tenant OR new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with OR new.origin_id IS DISTINCT FROM old.origin_id OR new.lineage_id IS DISTINCT FROM old.lineage_id) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.responsibility_is_immutable();
+CREATE TRIGGER job_keeps_who_is_responsible BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id, parent_id ON cortex.job_record FOR EACH ROW WHEN ((new.id <> old.id OR new.tenant <> old.tenant OR new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with OR new.origin_id IS DISTINCT FROM old.origin_id OR new.lineage_id IS DISTINCT FROM old.lineage_id OR new.parent_id IS DISTINCT FROM old.parent_id) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.responsibility_is_immutable();
 
 -- Tools of the MCP servers of agents.
 CREATE TABLE cortex.mcp_tool (
@@ -6185,6 +6245,7 @@ AS $function$
 BEGIN
     RETURN CASE wait.kind
         WHEN 'signal' THEN cortex.has_signal(wait.job_id, wait.name, nullif(wait.key, ''))
+        WHEN 'child' THEN cortex.have_children_ended(wait.job_id, wait.name, wait.upto)
         WHEN 'approval' THEN EXISTS (
             SELECT FROM cortex.approval a WHERE a.id = wait.name::uuid AND a.status <> 'PENDING')
         ELSE false
@@ -7458,3 +7519,489 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) TO cortex_runtime;
+
+-- The children of jobs: submitted once by a step of a lineage, however often its attempts, or a job that continues it, come to that step.
+CREATE TABLE cortex.job_child (
+    lineage_id uuid NOT NULL,  -- The first job of the parent's lineage.
+    step text NOT NULL,  -- Key of the parent's step.
+    ordinal integer NOT NULL,  -- Which of the children of that step, from 0.
+    job_id uuid NOT NULL,  -- The child; once it was retried, the job that continues it.
+    parent_id uuid NOT NULL,  -- The job of the lineage that submitted it, or that took it on when it was retried.
+    is_detached boolean NOT NULL,  -- It goes on when its parent ends.
+    is_held boolean NOT NULL,  -- It is not submitted yet: as many of its step run as may at once. With ended_at: it never was, as its parent ended.
+    terms jsonb,  -- What it is submitted with; null once it is. Empty: a person retried it, it runs beside those that may run at once.
+    ended_at timestamptz,  -- When it ended.
+    CONSTRAINT job_child_pkey PRIMARY KEY (lineage_id, step, ordinal),
+    CONSTRAINT held_with_terms CHECK (NOT is_held OR terms IS NOT NULL),
+    CONSTRAINT job_child_ordinal_check CHECK (ordinal >= 0),
+    CONSTRAINT job_child_step_check CHECK (length(step) >= 1 AND length(step) <= 500)
+) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000);
+CREATE UNIQUE INDEX job_child_job ON cortex.job_child USING btree (job_id);
+CREATE INDEX job_child_open ON cortex.job_child USING btree (lineage_id, step, is_held, ordinal) WHERE ended_at IS NULL;
+GRANT SELECT ON cortex.job_child TO cortex_runtime;
+GRANT SELECT ON cortex.job_child TO cortex_reader;
+
+-- Jobs that have ended and whose children are to be cancelled: a row until all are.
+CREATE TABLE cortex.child_cut (
+    parent_id uuid NOT NULL,  -- The job that has ended.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    CONSTRAINT child_cut_pkey PRIMARY KEY (parent_id)
+);
+GRANT SELECT ON cortex.child_cut TO cortex_runtime;
+GRANT SELECT ON cortex.child_cut TO cortex_reader;
+
+-- Submits up to so many of the children that a step holds, in their order; returns how many. A child that continues an earlier job keeps its steps, as a retry does, and settles its dead letter.
+CREATE FUNCTION cortex.let_children_go(of_lineage uuid, of_step text, most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    moment CONSTANT timestamptz := cortex.now();
+    gone int;
+    others jsonb;
+BEGIN
+    WITH next AS MATERIALIZED (
+        SELECT c.ordinal, c.terms FROM cortex.job_child c
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.is_held AND c.ended_at IS NULL
+        ORDER BY c.ordinal LIMIT most FOR UPDATE SKIP LOCKED
+    ), freed AS (
+        UPDATE cortex.job_child c SET is_held = false, terms = NULL FROM next n
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = n.ordinal
+        RETURNING c.job_id, c.parent_id, n.terms
+    ), origin AS MATERIALIZED (
+        SELECT f.job_id, o.id, coalesce(o.lineage_id, o.id) AS lineage_id, o.config_id,
+               cortex.steps_kept(o.id, o.error_class, o.error_code) AS kept
+        FROM freed f JOIN cortex.job_record o ON o.id = (f.terms->>'continues')::uuid
+    ), job AS (
+        INSERT INTO cortex.job_record AS j (
+            id, parent_id, type, payload, tenant, agent_id, agent_version, queue_name, priority, run_at, worker_attempts,
+            max_retries, timeout_s, worker_job_id, created_at, updated_at, submitted_by, submitted_with, tags,
+            traceparent, due_by, origin_id, lineage_id, config_id, checkpoint)
+        SELECT f.job_id, p.id, t.type, f.terms->'payload', p.tenant, t.agent_id, t.agent_version, t.queue_name, t.priority,
+               coalesce(t.run_at, moment + t.delay_s * interval '1 second', moment), t.worker_attempts, t.max_retries,
+               t.timeout_s, nextval('cortex_worker.task_id_seq'), moment, moment, p.submitted_by, p.submitted_with,
+               t.tags, t.traceparent, p.due_by, o.id, o.lineage_id, o.config_id, coalesce(cortex.kept_head(o.id, o.kept), '{}')
+        FROM freed f JOIN cortex.job_record p ON p.id = f.parent_id
+        CROSS JOIN LATERAL jsonb_to_record(f.terms) AS t(
+            type text, agent_id uuid, agent_version int, queue_name text, priority int, run_at timestamptz,
+            delay_s float8, worker_attempts int, max_retries int, timeout_s int, tags text[], traceparent text)
+        LEFT JOIN origin o ON o.job_id = f.job_id
+        ORDER BY f.job_id
+        -- A person has just retried the job that it was to continue.
+        ON CONFLICT (origin_id) WHERE origin_id IS NOT NULL DO NOTHING
+        RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id, j.due_by
+    ), step AS (
+        INSERT INTO cortex.job_step (
+            job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid,
+            parent_key)
+        SELECT o.job_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output,
+               s.input, s.amid, s.parent_key
+        FROM job j JOIN origin o ON o.job_id = j.id JOIN cortex.job_step s ON s.job_id = o.id
+        WHERE o.kept IS NULL OR s.seq <= o.kept
+    ), letter AS (
+        UPDATE cortex.dead_letter d
+        SET state = 'RETRIED', resolved_at = moment, resolved_by = 'job:' || f.parent_id,
+            reason = 'the job that submitted it was retried', retried_as = f.job_id,
+            triaged_at = coalesce(d.triaged_at, moment)
+        FROM freed f JOIN job j ON j.id = f.job_id JOIN origin o ON o.job_id = f.job_id
+        WHERE d.job_id = o.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+    ), task AS (
+        INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name, due_by)
+        SELECT j.worker_job_id, j.type, j.id,
+               (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
+                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
+               j.priority, j.worker_attempts, j.run_at, j.queue_name, j.due_by
+        FROM job j
+    )
+    SELECT (SELECT count(*) FROM job),
+           (SELECT jsonb_object_agg(o.job_id, o.id) FROM origin o WHERE o.job_id NOT IN (SELECT j.id FROM job j))
+    INTO gone, others;
+    IF others IS NOT NULL THEN
+        PERFORM cortex.continue_child(h.id, c.job_id) FROM jsonb_each_text(others) AS o(child, origin)
+        JOIN cortex.job_child c ON c.job_id = o.child::uuid JOIN cortex.job_record h ON h.origin_id = o.origin::uuid;
+    END IF;
+    RETURN gone;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.let_children_go(uuid,text,integer) FROM PUBLIC;
+
+-- Has a new job take the place of a child that it continues. It gives its place to no other when it ends: the child has.
+CREATE FUNCTION cortex.continue_child(new_job uuid, of_child uuid)
+ RETURNS void
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+UPDATE cortex.job_child c
+SET job_id = new_job, terms = '{}', ended_at = (SELECT j.finished_at FROM cortex.job_record j WHERE j.id = new_job)
+WHERE c.job_id = of_child $function$;
+REVOKE EXECUTE ON FUNCTION cortex.continue_child(uuid,uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.continue_child(uuid,uuid) TO cortex_runtime;
+
+-- The job whose child this one is, the one whose child that is, and so on, up to one that is detached; at most 100.
+CREATE FUNCTION cortex.ancestors(of_job uuid)
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH RECURSIVE line AS (
+    SELECT j.parent_id AS id, 1 AS nth FROM cortex.job_record j
+    WHERE j.id = of_job AND j.parent_id IS NOT NULL
+      AND NOT EXISTS (SELECT FROM cortex.job_child c WHERE c.job_id = j.id AND c.is_detached)
+    UNION ALL
+    SELECT j.parent_id, l.nth + 1 FROM line l JOIN cortex.job_record j ON j.id = l.id
+    WHERE j.parent_id IS NOT NULL AND l.nth < 100
+      AND NOT EXISTS (SELECT FROM cortex.job_child c WHERE c.job_id = j.id AND c.is_detached)
+)
+SELECT l.id FROM line l ORDER BY l.nth $function$;
+
+-- Refuses terms and payloads with which children could not be submitted: held ones are, when others end, and must not fail then.
+CREATE FUNCTION cortex.check_children(given jsonb, payloads jsonb[])
+ RETURNS void
+ LANGUAGE plpgsql
+ IMMUTABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT t.field INTO wrong
+    FROM (VALUES
+        ('type', coalesce(given->>'type' ~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' AND length(given->>'type') <= 100, false)),
+        ('queue_name', length(given->>'queue_name') BETWEEN 1 AND 100),
+        ('priority', (given->>'priority')::int BETWEEN -32767 AND 32767),
+        ('delay_s', (given->>'delay_s')::float8 BETWEEN 0 AND 315360000),
+        ('max_retries', (given->>'max_retries')::int BETWEEN 0 AND 100),
+        ('timeout_s', (given->>'timeout_s')::int BETWEEN 1 AND 604800),
+        ('tags', CASE WHEN jsonb_typeof(given->'tags') = 'array' THEN jsonb_array_length(given->'tags') BETWEEN 1 AND 20
+                 ELSE given->'tags' IS NULL END),
+        ('traceparent', cortex.is_traceparent(given->>'traceparent'))) AS t(field, is_valid)
+    WHERE NOT t.is_valid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% % of children is out of bounds', wrong, left((given->wrong)::text, 80)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'children_terms';
+    END IF;
+    IF given->>'type' IN ('approval_notify', 'bulk', 'expire_approvals', 'sweep_zombies') OR given->>'queue_name' = 'bulk' THEN
+        RAISE EXCEPTION 'a job may not submit a job of type "%"', given->>'type'
+            USING ERRCODE = 'insufficient_privilege', HINT = 'it acts on other jobs: people submit it';
+    END IF;
+    SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
+    WHERE octet_length(p::text) > 262144 OR jsonb_typeof(p) <> 'object' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'payload of % bytes is larger than 262144, or no object', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
+    END IF;
+END $function$;
+
+-- Submits children of a running job, those of one step from a position on, unless they were; holds them, or lets so many of the step run at once. Verdicts: done, lease_lost, too_deep, ancestor, busy (repeat it), other: an earlier attempt has submitted another job in the place of this ordinal.
+CREATE FUNCTION cortex.spawn_children(of_job uuid, of_attempt integer, of_pod uuid, of_step text, first integer, ids uuid[], payloads jsonb[], given jsonb, let_go integer, depth_max integer)
+ RETURNS TABLE(verdict text, ordinal integer)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    parent cortex.job_record;
+    line uuid[];
+    kind record;
+    of_lineage uuid;
+    detached CONSTANT boolean := coalesce((given->>'is_detached')::boolean, false);
+    full_terms jsonb;
+    other int;
+    running int;
+    locked int;
+    room int;
+BEGIN
+    PERFORM FROM cortex_worker.task t
+    WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'lease_lost', NULL::int;
+        RETURN;
+    END IF;
+    SELECT * INTO parent FROM cortex.job_record j WHERE j.id = of_job;
+    of_lineage := coalesce(parent.lineage_id, parent.id);
+    line := ARRAY(SELECT a FROM cortex.ancestors(of_job) AS a);
+    IF cardinality(line) >= depth_max THEN
+        RETURN QUERY SELECT 'too_deep', cardinality(line);
+        RETURN;
+    END IF;
+    IF of_job = ANY (ids) OR line && ids THEN
+        RETURN QUERY SELECT 'ancestor', NULL::int;
+        RETURN;
+    END IF;
+    PERFORM cortex.check_children(given, payloads);
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = given->>'type') THEN
+        PERFORM cortex.refuse_without_limit_key(
+            array_fill(given->>'type', ARRAY[cardinality(ids)]), payloads,
+            array_fill(given->>'agent', ARRAY[cardinality(ids)]), array_fill(parent.tenant, ARRAY[cardinality(ids)]),
+            array_fill(given->>'queue_name', ARRAY[cardinality(ids)]));
+    END IF;
+    SELECT a.id AS agent_id, a.version AS agent_version,
+           coalesce((v.spec->'limits'->>'worker_attempts')::int, t.worker_attempts, 3) AS worker_attempts,
+           coalesce((v.spec->'limits'->>'max_retries')::int, t.max_retries, 3) AS max_retries,
+           coalesce((v.spec->'limits'->>'timeout_seconds')::int, t.timeout_s, 3600) AS timeout_s,
+           coalesce(t.timeout_max_s, t.timeout_s * 3 / 2, 5400) AS longest_s
+    INTO kind
+    FROM (SELECT given->>'type' AS type, given->>'agent' AS agent) k
+    LEFT JOIN cortex.agent a ON a.name = k.agent
+    LEFT JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
+    LEFT JOIN cortex.job_type t ON t.name = k.type;
+    IF given->>'agent' IS NOT NULL AND kind.agent_id IS NULL THEN
+        RAISE EXCEPTION 'agent "%" does not exist', given->>'agent'
+            USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex agents apply FILE';
+    END IF;
+    IF (given->>'timeout_s')::int > kind.longest_s THEN
+        RAISE EXCEPTION 'timeout_s % is above the hard limit of job type "%": % seconds', given->>'timeout_s', given->>'type',
+            kind.longest_s
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'timeout_hard_limit',
+                  HINT = 'a job may run at most 1.5 times as long as its type';
+    END IF;
+    full_terms := jsonb_build_object(
+        'agent_id', kind.agent_id, 'agent_version', kind.agent_version, 'worker_attempts', kind.worker_attempts,
+        'max_retries', kind.max_retries, 'timeout_s', kind.timeout_s, 'priority', parent.priority)
+        || jsonb_strip_nulls(given) - 'is_detached' - 'agent';
+    INSERT INTO cortex.job_child AS c (lineage_id, step, ordinal, job_id, parent_id, is_detached, is_held, terms)
+    SELECT of_lineage, of_step, first + s.nth::int - 1, s.id, of_job, detached, true,
+           full_terms || jsonb_build_object('payload', s.payload)
+    FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
+    ORDER BY s.nth
+    ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
+    -- What an earlier attempt has submitted in their places must be the same.
+    SELECT c.ordinal INTO other
+    FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
+    JOIN cortex.job_child c ON c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = first + s.nth::int - 1
+    LEFT JOIN cortex.job_record j ON j.id = c.job_id
+    WHERE c.job_id <> s.id AND (coalesce(j.payload, c.terms->'payload') IS DISTINCT FROM s.payload
+                                OR coalesce(j.type, c.terms->>'type') IS DISTINCT FROM given->>'type')
+    ORDER BY c.ordinal LIMIT 1;
+    IF FOUND THEN
+        RETURN QUERY SELECT 'other', other;
+        RETURN;
+    END IF;
+    IF NOT parent.has_children IS TRUE THEN
+        UPDATE cortex.job_record j SET has_children = true WHERE j.id = of_job;
+    END IF;
+    IF let_go IS NOT NULL THEN
+        RETURN QUERY SELECT o.verdict, NULL::int
+            FROM cortex.open_children(of_lineage, of_step, parent.tenant, let_go) AS o(verdict);
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'done', NULL::int;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.spawn_children(uuid,integer,uuid,text,integer,uuid[],jsonb[],jsonb,integer,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.spawn_children(uuid,integer,uuid,text,integer,uuid[],jsonb[],jsonb,integer,integer) TO cortex_runtime;
+
+-- Lets as many children of a step run at once; busy: one of them is just ending, repeat it. The cap of the tenant counts them; those that follow take the places of others.
+CREATE FUNCTION cortex.open_children(of_lineage uuid, of_step text, of_tenant text, let_go integer)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    running int;
+    locked int;
+    room int;
+BEGIN
+    -- Whoever ends one that runs now, and did not see those that are held, cannot have locked it: it waits for this.
+    SELECT count(*) INTO running FROM (
+        SELECT FROM cortex.job_child c
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL LIMIT let_go) r;
+    SELECT count(*) INTO locked FROM (
+        SELECT FROM cortex.job_child c
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL
+        LIMIT let_go FOR UPDATE SKIP LOCKED) r;
+    IF locked < running THEN
+        RETURN 'busy';
+    END IF;
+    room := let_go - locked;
+    IF room > 0 AND of_tenant <> 'default' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
+        PERFORM cortex.refuse_over_cap(array_agg(n.job_id), array_agg(n.type), array_agg(of_tenant), array_agg(n.payload))
+        FROM (SELECT c.job_id, c.terms->>'type' AS type, c.terms->'payload' AS payload FROM cortex.job_child c
+              WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.is_held AND c.ended_at IS NULL
+              ORDER BY c.ordinal LIMIT room) n
+        HAVING count(*) > 0;
+    END IF;
+    PERFORM cortex.let_children_go(of_lineage, of_step, room);
+    RETURN 'done';
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.open_children(uuid,text,text,integer) FROM PUBLIC;
+
+-- Takes on the children that an earlier job of the lineage left at a step, from an ordinal on: those that run go on, those that failed, were cancelled or never began run again, as many as given at once. Verdicts: done, lease_lost, wait: some are still being cancelled, busy or more: repeat it.
+CREATE FUNCTION cortex.adopt_children(of_job uuid, of_attempt integer, of_pod uuid, of_step text, first integer, new_ids uuid[], let_go integer)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    parent cortex.job_record;
+    of_lineage uuid;
+    opened text;
+BEGIN
+    PERFORM FROM cortex_worker.task t
+    WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lease_lost';
+    END IF;
+    SELECT * INTO parent FROM cortex.job_record j WHERE j.id = of_job;
+    of_lineage := coalesce(parent.lineage_id, parent.id);
+    UPDATE cortex.job_child c SET parent_id = of_job
+    FROM cortex.job_record j
+    WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+      AND NOT c.is_held AND c.ended_at IS NULL AND j.id = c.job_id AND j.cancel_requested_at IS NULL;
+    IF NOT parent.has_children IS TRUE THEN
+        UPDATE cortex.job_record j SET has_children = true WHERE j.id = of_job;
+    END IF;
+    -- Those that are being cancelled with the earlier job end first.
+    IF EXISTS (SELECT FROM cortex.job_child c
+               WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+                 AND NOT c.is_held AND c.ended_at IS NULL) THEN
+        RETURN 'wait';
+    END IF;
+    WITH left_over AS MATERIALIZED (
+        SELECT c.ordinal, c.is_held, c.terms, c.job_id
+        FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+          AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))
+        ORDER BY c.ordinal LIMIT cardinality(new_ids) FOR UPDATE OF c
+    ), again AS MATERIALIZED (
+        SELECT l.*, row_number() OVER (ORDER BY l.ordinal) AS nth FROM left_over l
+    )
+    UPDATE cortex.job_child c
+    SET parent_id = of_job, ended_at = NULL, is_held = true,
+        job_id = CASE WHEN a.is_held THEN c.job_id ELSE new_ids[a.nth] END,
+        terms = CASE WHEN a.is_held THEN a.terms ELSE (
+            SELECT jsonb_strip_nulls(jsonb_build_object(
+                'type', j.type, 'agent_id', j.agent_id, 'agent_version', j.agent_version, 'queue_name', j.queue_name,
+                'priority', j.priority, 'worker_attempts', j.worker_attempts, 'max_retries', j.max_retries,
+                'timeout_s', j.timeout_s, 'tags', to_jsonb(j.tags), 'traceparent', j.traceparent, 'continues', j.id))
+                || jsonb_build_object('payload', j.payload)
+            FROM cortex.job_record j WHERE j.id = a.job_id) END
+    FROM again a WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = a.ordinal;
+    IF EXISTS (SELECT FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
+               WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+                 AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))) THEN
+        RETURN 'more';
+    END IF;
+    SELECT cortex.open_children(of_lineage, of_step, parent.tenant, let_go) INTO opened;
+    RETURN opened;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.adopt_children(uuid,integer,uuid,text,integer,uuid[],integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.adopt_children(uuid,integer,uuid,text,integer,uuid[],integer) TO cortex_runtime;
+
+-- Whether all children of a step below this ordinal have ended, also those that are held until others end.
+CREATE FUNCTION cortex.have_children_ended(of_job uuid, of_step text, upto integer)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT NOT EXISTS (
+    SELECT FROM cortex.job_record j CROSS JOIN (VALUES (false), (true)) AS w(is_held)
+    CROSS JOIN LATERAL (
+        SELECT c.ordinal FROM cortex.job_child c
+        WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.step = of_step AND c.is_held = w.is_held
+          AND c.ended_at IS NULL
+        ORDER BY c.ordinal LIMIT 1) open
+    WHERE j.id = of_job AND open.ordinal < upto) $function$;
+
+-- Called for jobs that have just ended, some of which are children or have some. Each child gives its place to the next one that its step holds; the children of a job that has ended are to be cancelled.
+CREATE FUNCTION cortex.families_end(jobs uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    kin record;
+BEGIN
+    FOR kin IN
+        WITH ended AS (
+            UPDATE cortex.job_child c SET ended_at = cortex.now()
+            WHERE c.job_id = ANY (jobs) AND c.ended_at IS NULL
+            RETURNING c.lineage_id, c.step, c.parent_id, c.terms
+        )
+        SELECT e.lineage_id, e.step, array_agg(DISTINCT e.parent_id) AS parents, (count(*) FILTER (WHERE e.terms IS NULL))::int AS count FROM ended e GROUP BY e.lineage_id, e.step
+        ORDER BY e.lineage_id, e.step
+    LOOP
+        PERFORM cortex.let_children_go(kin.lineage_id, kin.step, kin.count);
+        INSERT INTO cortex.job_wake (job_id) SELECT p.id FROM unnest(kin.parents) AS p(id);
+    END LOOP;
+    INSERT INTO cortex.child_cut (parent_id)
+    SELECT j.id FROM unnest(jobs) AS e(id) JOIN cortex.job_record j ON j.id = e.id
+    WHERE j.has_children AND EXISTS (
+        SELECT FROM cortex.job_child c
+        WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL
+          AND NOT c.is_detached)
+    ON CONFLICT DO NOTHING;
+    PERFORM pg_notify('cortex_wake', '');
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.families_end(uuid[]) FROM PUBLIC;
+
+-- Gives up the children that jobs held when they ended, of up to so many jobs. Returns how many.
+CREATE FUNCTION cortex.withdraw_children(most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    withdrawn int;
+BEGIN
+    -- Waits for whoever is just submitting one of them: what begins then is seen by the next statement.
+    UPDATE cortex.job_child c SET ended_at = cortex.now()
+    FROM (SELECT p.parent_id, coalesce(j.lineage_id, j.id) AS lineage_id
+          FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id ORDER BY p.at LIMIT most) cut
+    WHERE c.lineage_id = cut.lineage_id AND c.parent_id = cut.parent_id AND c.is_held AND c.ended_at IS NULL
+      AND NOT c.is_detached;
+    GET DIAGNOSTICS withdrawn = ROW_COUNT;
+    RETURN withdrawn;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.withdraw_children(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.withdraw_children(integer) TO cortex_runtime;
+
+-- Forgets which of these jobs have children to be cancelled, once that was requested for all. Returns how many.
+CREATE FUNCTION cortex.forget_cuts(parents uuid[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    forgotten int;
+BEGIN
+    DELETE FROM cortex.child_cut p USING cortex.job_record j
+    WHERE p.parent_id = ANY (parents) AND j.id = p.parent_id AND NOT EXISTS (
+        SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
+        WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL
+          AND NOT c.is_detached AND k.cancel_requested_at IS NULL);
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+    RETURN forgotten;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_cuts(uuid[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_cuts(uuid[]) TO cortex_runtime;

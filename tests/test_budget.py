@@ -40,6 +40,7 @@ BUDGETS_S: Final = {
     "tests/callbacks": 10.0,  # three of them kill pods
     "tests/chaos": 38.0,
     "tests/cli": 47.0,
+    "tests/children": 12.0,
     "tests/client": 3.5,
     "tests/context": 2.5,  # what agents do when conversations get long, or go in circles
     "tests/demo": 1.5,

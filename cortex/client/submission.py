@@ -1,8 +1,7 @@
 """What a program submits: a job type or its name, arguments by name, and options."""
 
-import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar
 from uuid import UUID
 
@@ -12,6 +11,13 @@ from cortex.domain.argument_check import PayloadChecker
 from cortex.domain.errors import UsageError
 from cortex.domain.job import Submission
 from cortex.domain.limits import PAYLOAD
+from cortex.domain.option_check import (
+    check_delay,
+    check_instant,
+    check_tags,
+    check_text,
+    check_whole,
+)
 from cortex.domain.policy import (
     DELAY_MAX_S,
     KEY_MAX,
@@ -22,16 +28,11 @@ from cortex.domain.policy import (
     refuse_bulk,
     require_agent,
 )
-from cortex.domain.redaction import storable
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.durable.codec import encode
 from cortex.durable.registry import JobType
 
 R_co = TypeVar("R_co", covariant=True)
-TAGS_MAX: Final = 20
-EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
-LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
-"""As the database has it: instants that every time zone can show."""
 
 
 class SubmittableJob(PayloadChecker, Protocol[R_co]):
@@ -100,21 +101,16 @@ class Options:
     def check(self) -> None:
         """Raise `UsageError` that names the first option that is out of bounds."""
         for name, most in _TEXTS.items():
-            _check_text(name, getattr(self, name), most)
+            check_text(name, getattr(self, name), most)
         for name, (low, high) in _WHOLE.items():
-            _check_whole(name, getattr(self, name), low, high)
+            check_whole(name, getattr(self, name), low, high)
         delay = self.delay
-        if delay is not None and not (_is_number(delay) and 0 <= delay <= DELAY_MAX_S):
-            raise UsageError(f"delay {delay!r:.80} is not 0 to {DELAY_MAX_S:.0f} seconds")
-        _check_instant("run_at", self.run_at)
-        _check_instant("due_by", self.due_by)
+        check_delay(delay, DELAY_MAX_S)
+        check_instant("run_at", self.run_at)
+        check_instant("due_by", self.due_by)
         if self.run_at is not None and delay is not None:
             raise UsageError("delay and run_at exclude each other")
-        tags: object = self.tags
-        if not isinstance(tags, tuple) or len(tags) > TAGS_MAX:
-            raise UsageError(f"tags {self.tags!r:.80} are not up to {TAGS_MAX} words in a list")
-        for tag in self.tags:
-            _check_text("tag", tag, NAME_MAX)
+        check_tags(self.tags)
         if self.traceparent is not None:
             TraceParent.given(self.traceparent, source="traceparent")
 
@@ -137,7 +133,7 @@ _WHOLE: Final = {
 def type_name(job: SubmittableJob[Any] | str) -> str:
     """Return the name of a job type. Raises `UsageError` for anything else."""
     if isinstance(job, str):
-        _check_text("job type", job, NAME_MAX)
+        check_text("job type", job, NAME_MAX)
         return job
     if not isinstance(job, JobType):
         raise UsageError(
@@ -238,35 +234,3 @@ def _encoded(arguments: object, what: str) -> str:
     if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):
         raise UsageError(f"{what} is not a mapping of arguments by name: {arguments!r:.80}")
     return encode(dict(arguments), what=what, limit=PAYLOAD)
-
-
-def _check_text(name: str, value: object, most: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str) or not 1 <= len(value) <= most or storable(value) != value:
-        raise UsageError(f"{name} {value!r:.80} is not text of 1 to {most} characters")
-
-
-def _check_whole(name: str, value: object, low: int, high: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UsageError(f"{name} {value!r:.80} is not a whole number from {low} to {high}")
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return math.isfinite(value)
-
-
-def _check_instant(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise UsageError(
-            f"{name} {value!r:.80} is not an instant with a time zone",
-            hint="such as datetime.now(UTC) + timedelta(hours=1)",
-        )
-    if not EARLIEST <= value <= LATEST:
-        raise UsageError(f"{name} {value} is not an instant of the years 1 to 9999")

@@ -257,6 +257,38 @@ class JobCancelledError(CortexError):
         self.reason = reason
 
 
+class ChildFailedError(RejectedError):
+    """A job that this one submitted has failed, or was cancelled; it is not tried again.
+
+    `job_id` names it, `status` is its state. `error_code`, `error_class` and `error` are those of
+    its dead letter; `by` and `reason` say who cancelled it and why.
+    """
+
+    code = "child_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        job_id: UUID | None = None,
+        status: str = "FAILED",
+        error: str | None = None,
+        error_code: str | None = None,
+        error_class: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+        self.status = status
+        self.error = error
+        self.error_code = error_code
+        self.error_class = error_class
+        self.by = by
+        self.reason = reason
+
+
 class InvalidOutputError(CortexError):
     """A model or a tool returned what its declared type does not allow; the raw text is kept."""
 

@@ -76,6 +76,8 @@ class StepKind(StrEnum):
     MESSAGE = "message"
     PATCH = "patch"
     EMIT = "emit"
+    CHILD = "child"
+    """Jobs that it submitted, or how they ended."""
 
 
 @attrs.frozen(kw_only=True)

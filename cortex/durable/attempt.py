@@ -12,6 +12,7 @@ import trio
 from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.callbacks import Callback
+from cortex.domain.child import AdoptVerdict, ChildOutcome, ChildTerms, SpawnReply
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.failure import Failure
 from cortex.domain.file import StoredFile
@@ -326,6 +327,36 @@ class Callbacks(Protocol):
         """Return the whole URL of a callback of the job's lineage. Raises `UsageError`."""
 
 
+class Children(Protocol):
+    """Submits the children of jobs and reads how they ended; given by the pod."""
+
+    async def spawn(
+        self,
+        claim: Claim,
+        *,
+        step: str,
+        first: int,
+        payloads: Sequence[str],
+        terms: ChildTerms,
+        let_go: int | None,
+    ) -> SpawnReply:
+        """Submit children of a step from an ordinal on, unless an earlier attempt has.
+
+        `let_go`: how many of the step may run at once, once all are there; None: more follow.
+        """
+
+    async def outcomes(
+        self, claim: Claim, *, step: str, first: int, limit: int
+    ) -> list[ChildOutcome]:
+        """Return how children ended, from an ordinal on, up to the first that has not."""
+
+    async def adopt(self, claim: Claim, *, step: str, first: int, let_go: int) -> AdoptVerdict:
+        """Take on what an earlier job of the lineage left at a step."""
+
+    async def ids(self, claim: Claim, *, step: str, first: int, limit: int) -> list[UUID]:
+        """Return the children of a step, from an ordinal on."""
+
+
 @attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
@@ -345,6 +376,7 @@ class Services:
     signals: Signals
     callbacks: Callbacks
     publisher: Publisher
+    children: Children
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

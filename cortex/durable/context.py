@@ -6,7 +6,15 @@ context. After a crash it runs again from its top, on any pod, and gets the reco
 Long because a handler's calls are one class, and type checkers need overloads of some.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -40,6 +48,7 @@ from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCa
 from cortex.durable.body_schema import body_schema
 from cortex.durable.callbacks import callback_url
 from cortex.durable.calls import Caller
+from cortex.durable.children import Child, ChildMap, ChildOptions, Family
 from cortex.durable.codec import (
     JSON,
     NO_INPUT,
@@ -59,6 +68,7 @@ from cortex.durable.outputs import OutputCall, output_of
 from cortex.durable.outside import Outside
 from cortex.durable.pausing import unpaused
 from cortex.durable.published import State
+from cortex.durable.registry import JobType
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
 from cortex.durable.signals import NO_DEFAULT, UNTIL, Reception, receive
@@ -84,6 +94,8 @@ Four = TypeVar("Four")
 Five = TypeVar("Five")
 GATE_NAME_MAX = 480
 PATCH_CHARS_MAX = 200
+CONCURRENCY = 50
+"""Children of one map at once."""
 
 
 class Context:
@@ -478,6 +490,240 @@ class Context:
         key = self._journal.key(f"{name} callback")
         url = callback_url(self._attempt, key, name, expires_s=expires_s, schema=wanted)
         return self._journal.promised(key, url)
+
+    @overload
+    def spawn(
+        self,
+        job: JobType[..., Result],
+        /,
+        *,
+        name: str | None = None,
+        detached: bool = False,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Child[Result]]: ...
+    @overload
+    def spawn(
+        self,
+        job: str,
+        /,
+        *,
+        name: str | None = None,
+        detached: bool = False,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Child[Any]]: ...
+    def spawn(
+        self,
+        job: JobType[..., Any] | str,
+        /,
+        *,
+        name: str | None = None,
+        detached: bool = False,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Child[Any]]:
+        """Submit a job once in the life of this one, its child; `await child.result()` waits.
+
+        `job` is a handler, or the name of a job type; `arguments` are the handler's. The child has
+        retries, a timeout and a queue of its own, the tenant of its parent, and its priority unless
+        another is given. It is cancelled when its parent ends, unless it is `detached`. `delay`:
+        earliest start, in seconds from now. The step has the name of the job type unless one is
+        given. See docs/guides/children.md.
+        """
+        options = ChildOptions(
+            name=name,
+            detached=detached,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            agent=agent,
+            tags=tags,
+        )
+        return Family(self._attempt).spawn(job, arguments, options)
+
+    @overload
+    def call(
+        self,
+        job: JobType[..., Result],
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Result]: ...
+    @overload
+    def call(
+        self,
+        job: str,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Any]: ...
+    def call(
+        self,
+        job: JobType[..., Any] | str,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, Any]:
+        """Submit a child as `spawn` does, wait for its end and return its result.
+
+        This job holds no resources meanwhile. Raises `ChildFailedError` if the child failed or was
+        cancelled.
+        """
+        options = ChildOptions(
+            name=name,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            agent=agent,
+            tags=tags,
+        )
+        return Family(self._attempt).call(job, arguments, options)
+
+    @overload
+    def map(
+        self,
+        job: JobType[..., Result],
+        items: Iterable[Any],
+        /,
+        *,
+        concurrency: int = CONCURRENCY,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        tags: Sequence[str] = (),
+        **shared: Any,
+    ) -> ChildMap[Result]: ...
+    @overload
+    def map(
+        self,
+        job: str,
+        items: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        concurrency: int = CONCURRENCY,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        tags: Sequence[str] = (),
+        **shared: Any,
+    ) -> ChildMap[Any]: ...
+    def map(
+        self,
+        job: JobType[..., Any] | str,
+        items: Iterable[Any],
+        /,
+        *,
+        concurrency: int = CONCURRENCY,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        tags: Sequence[str] = (),
+        **shared: Any,
+    ) -> ChildMap[Any]:
+        """Submit a child for each item; `async for` yields their results in order.
+
+        An item is the handler's first argument, `shared` are its others; for a type by its name an
+        item is a mapping of arguments by name. At most `concurrency` children run at once, 50 by
+        default, and at most 100,000 are of one map. Results come in parts, which grow with what was
+        taken: this job holds no resources in between. A failed child raises `ChildFailedError` in
+        its turn; the others are cancelled when this job ends.
+        """
+        options = ChildOptions(
+            name=name,
+            queue=queue,
+            priority=priority,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            tags=tags,
+        )
+        return Family(self._attempt).map(
+            job, items, shared, concurrency=concurrency, options=options
+        )
+
+    def submit(
+        self,
+        job: JobType[..., Any] | str,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tags: Sequence[str] = (),
+        **arguments: Any,
+    ) -> Coroutine[None, None, UUID]:
+        """Submit a job that nobody waits for, once in the life of this one; return its id.
+
+        The same as `spawn(…, detached=True)`: it goes on when this job ends.
+        """
+        options = ChildOptions(
+            name=name,
+            detached=True,
+            queue=queue,
+            priority=priority,
+            delay=delay,
+            timeout_s=timeout_s,
+            max_retries=max_retries,
+            agent=agent,
+            tags=tags,
+        )
+        return Family(self._attempt).submit(job, arguments, options)
 
     @overload
     def llm(

@@ -161,7 +161,7 @@ class DryJournal(Journal):
             self._stand_ins[key] = old.key
             recorded = decode(old.output)
             return recorded if result is None else self.converted(key, recorded, result)
-        is_new_call = kind in (StepKind.MODEL, StepKind.MESSAGE) or (
+        is_new_call = kind in (StepKind.MODEL, StepKind.MESSAGE, StepKind.CHILD) or (
             key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
         )
         return await self.park(key, kind, is_new_call=is_new_call)

@@ -323,7 +323,9 @@ class Journal:
     ) -> StepDone:
         kind, key, ended = step.kind, step.key, trio.current_time()
         usage = outcome.usage
-        limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
+        # A child may return as much as any job, which its parent has no other way to read.
+        is_large = kind in (StepKind.MODEL, StepKind.CHILD)
+        limit = MODEL_RESPONSE if is_large else CHECKPOINT
         return StepDone(
             lease=self._lease,
             kind=kind,
@@ -344,7 +346,7 @@ class Journal:
 
     async def _record_in_turn(self, done: StepDone) -> None:
         """Commit a step after those that were deferred, or defer it: see the head of this file."""
-        outside = (StepKind.EFFECT, StepKind.MODEL, StepKind.MESSAGE)
+        outside = (StepKind.EFFECT, StepKind.MODEL, StepKind.MESSAGE, StepKind.CHILD)
         is_outside = done.effect is not None or done.kind in outside
         is_outside = is_outside or done.cost_usd is not None
         if not is_outside and not self._replay.lets(done.key):

@@ -17,6 +17,7 @@ from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.callback_urls import StoreCallbacks
+from cortex.runtime.calls.children import StoreChildren
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.job_files import StoreFiles
@@ -90,6 +91,7 @@ def services_of(
         signals=StoreSignals(port=port, pod_id=pod_id, rng=rng),
         callbacks=StoreCallbacks(port=port, pod_id=pod_id, signer=signer, rng=rng),
         publisher=committer,
+        children=StoreChildren(port=port, pod_id=pod_id, chance=chance, rng=rng),
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,

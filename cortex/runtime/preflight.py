@@ -534,6 +534,7 @@ class _PodOfReplays:
             signals=absent("signals"),
             callbacks=DryCallbacks(self._code.signer, journal),
             publisher=PublishesNothing(),
+            children=absent("children"),
             workspaces=self._folder / "workspaces",
             rng=system_chance().rng,
         )

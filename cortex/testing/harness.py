@@ -17,6 +17,7 @@ from cortex.agent.tools import BUILT_IN
 from cortex.agent.tools.tool import AnyTool, tools_by_name
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.canonical import parse
+from cortex.domain.child import ChildTerms
 from cortex.domain.clock import Chance, seeded_chance
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import StepKind
@@ -28,6 +29,7 @@ from cortex.durable.resources import Resource
 from cortex.jobs.run_agent import run_agent
 from cortex.testing.agents import Agent
 from cortex.testing.background import Work, awaited, blocking
+from cortex.testing.children import MemoryFamily
 from cortex.testing.clock import Clock
 from cortex.testing.crash import Crash
 from cortex.testing.crashes import Crashes
@@ -201,13 +203,19 @@ class Cortex:
                     "loaded module declares",
                     hint=f"import its @cortex.resource, or set cortex.resources[{kind.__name__}]",
                 )
+        types = {**_types_of(modules), job_type.name: job_type}
+        family = MemoryFamily(lambda terms, text: self._child(types, terms, text))
         return JobRun(
             job_type=job_type,
             agent=agent,
             payload=payload,
             job_id=self._chance.new_id(),
             record=JobRecord(
-                self._chance, crash, signals=SignalQueue(self._signals), began=self.clock.now
+                self._chance,
+                crash,
+                family=family,
+                signals=SignalQueue(self._signals),
+                began=self.clock.now,
             ),
             people=self._people,
             scripted=self.model.begin(),
@@ -224,6 +232,18 @@ class Cortex:
             rng=self._chance.rng,
             finds_out=crash.at is not None,
         )
+
+    def _child(
+        self, types: Mapping[str, JobType[..., Any]], terms: ChildTerms, payload: str
+    ) -> JobRun | str:
+        """Prepare a child of a job; return why it cannot run, in words for people."""
+        job = types.get(terms.type)
+        if job is None:
+            return (
+                f"submits a job of type {terms.type!r}, which no loaded module has: import the "
+                "module that defines it"
+            )
+        return self._prepare(job, parse(payload), Crash())
 
     def _unix_ms(self) -> int:
         return int(self.clock.now.timestamp() * 1000)
@@ -306,6 +326,11 @@ def _is_of_tests(module: str) -> bool:
     *folders, name = module.split(".")
     is_test = name == "conftest" or name.startswith("test_") or name.endswith("_test")
     return is_test or not {"test", "tests"}.isdisjoint(folders)
+
+
+def _types_of(modules: list[ModuleType]) -> dict[str, JobType[..., Any]]:
+    values = [each for module in modules for each in list(vars(module).values())]
+    return {each.name: each for each in values if isinstance(each, JobType)}
 
 
 def _resources_of(modules: list[ModuleType]) -> dict[type, Resource[Any]]:

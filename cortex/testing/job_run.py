@@ -21,7 +21,7 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.classification import describe
 from cortex.domain.errors import MisfitKind, TimedOutError
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Misfit, Operation, Release, Suspend
-from cortex.domain.waits import SignalWait
+from cortex.domain.waits import ChildrenWait, SignalWait
 from cortex.durable.handling import run_handler
 from cortex.durable.job_log import LineBuffer
 from cortex.durable.journal import Journal
@@ -71,6 +71,7 @@ class JobRun:
     """JSON text, once it has completed."""
     error: BaseException | None = attrs.field(default=None, init=False)
     """Why it has failed."""
+    ending: Finish | None = attrs.field(default=None, init=False)
     attempts: int = attrs.field(default=0, init=False)
     _stuck: str | None = attrs.field(default=None, init=False)
     _failure: Exception | None = attrs.field(default=None, init=False)
@@ -129,6 +130,17 @@ class JobRun:
         self._stuck = self._stuck or reason
         if self._scope is not None:
             self._scope.cancel()
+
+    @property
+    def is_stuck(self) -> str | None:
+        """Why it has no end, in words for people; None: it has one."""
+        return str(self._failure) if self._failure is not None else self._stuck
+
+    async def to_end(self, clock: RunClock) -> None:
+        """Run it within the run of another job, whose clock skips its waits, too."""
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._in_own_task, nursery, clock)
 
     async def _main(self, clock: RunClock) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -192,6 +204,9 @@ class JobRun:
                     spent -= 1
                 case Finish() as end:
                     self.record.ledger.close(end.status)
+                    self.ending = end
+                    if (why := await self.record.family.run_detached(clock)) is not None:
+                        self.stuck(why)
                     return
                 case Release() as end:
                     spent -= not end.is_counted
@@ -264,6 +279,11 @@ class JobRun:
             await trio.sleep(left_s if wish.delay_s is None else min(left_s, wish.delay_s))
         elif wish.delay_s is not None:
             await trio.sleep(wish.delay_s)
+        elif children := [each for each in wish.waits if isinstance(each, ChildrenWait)]:
+            for each in children:
+                why = await self.record.family.run(each.step, each.upto, clock)
+                if why is not None:
+                    self.stuck(why)
         elif wish.requests or wish.awaited or wish.unknown:
             self._decide(wish, clock)
             self._find_out(wish)

@@ -26,6 +26,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.signals import ReceivedSignal
 from cortex.durable.journal import Recorded
+from cortex.testing.children import MemoryFamily
 from cortex.testing.clock import BEGIN
 from cortex.testing.crash import Crash
 from cortex.testing.ledger import Ledger
@@ -67,6 +68,7 @@ class JobRecord:
     signals: SignalQueue = attrs.field(factory=SignalQueue)
     began: datetime = BEGIN
     """When the job began, by the clock of the test."""
+    family: MemoryFamily = attrs.field(factory=MemoryFamily)
     questions: dict[str, ApprovalRequest] = attrs.field(factory=dict)
     """The newest request of each step."""
     decisions: dict[str, Decided] = attrs.field(factory=dict)
@@ -135,26 +137,26 @@ class AttemptRecord:
         await trio.lowlevel.checkpoint()  # a commit takes time
         if isinstance(operation, EffectReport):
             self.job.calls[operation.id].is_over = True
-            self._reach("before the outcome of an effect was recorded")
+            self.reach("before the outcome of an effect was recorded")
             self.job.ledger.report(operation)
-            self._reach("after the outcome of an effect was recorded")
+            self.reach("after the outcome of an effect was recorded")
             return
         what, effect = f"{operation.kind} {operation.key!r}", operation.effect
         if effect is not None and (calls := self.job.calls.get(effect.id)) is not None:
             self._ended(calls, operation)
-        self._reach(f"after {what} ran, before it was recorded")
+        self.reach(f"after {what} ran, before it was recorded")
         self.job.steps.append(operation)
         if effect is not None:
             self.job.ledger.step(effect)
-        self._reach(f"after {what} was recorded")
+        self.reach(f"after {what} was recorded")
 
     async def send_ahead(self, operation: StepDone) -> None:
         await self.record(operation)
 
     async def publish(self, change: Publish) -> None:
-        self._reach("before what it publishes was recorded")
+        self.reach("before what it publishes was recorded")
         self.job.published.take(change)
-        self._reach("after what it publishes was recorded")
+        self.reach("after what it publishes was recorded")
 
     async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002 -- it may at once
         calls = _begun.get()
@@ -162,7 +164,7 @@ class AttemptRecord:
             self.job.crash.check(self.lease)
             return
         intent = calls.intent
-        self._reach(f"before the call of effect {intent.key!r}")
+        self.reach(f"before the call of effect {intent.key!r}")
         calls.is_begun = True
         calls.count += 1
         if calls.applied is not None and not intent.is_idempotent:
@@ -173,13 +175,13 @@ class AttemptRecord:
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
         await trio.lowlevel.checkpoint()
-        self._reach(f"before the intent of effect {intent.key!r}")
+        self.reach(f"before the intent of effect {intent.key!r}")
         reply = self.job.ledger.intend(intent)
         if reply.verdict in ("go", "recheck"):
             calls = self.job.calls.setdefault(reply.id, OutsideCalls(intent))
             calls.is_begun = calls.is_over = False
             _begun.set(calls)
-        self._reach(f"after the intent of effect {intent.key!r}")
+        self.reach(f"after the intent of effect {intent.key!r}")
         return reply
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
@@ -200,14 +202,14 @@ class AttemptRecord:
         began, now_s = self.job.began, trio.current_time()
         signal = self.job.signals.take(step, name, key, began=began, now_s=now_s)
         if signal is not None:
-            self._reach(f"after step {step!r} took a signal, before that was recorded")
+            self.reach(f"after step {step!r} took a signal, before that was recorded")
         return signal
 
     async def withdraw(self, claim: Claim, *, step: str) -> None:  # noqa: ARG002
         await trio.lowlevel.checkpoint()
         self.job.crash.check(self.lease)
         self.job.signals.withdraw(step)
-        self._reach(f"after step {step!r} gave its signal back")
+        self.reach(f"after step {step!r} gave its signal back")
 
     def _ended(self, calls: OutsideCalls, operation: StepDone) -> None:
         calls.is_over = True
@@ -223,5 +225,6 @@ class AttemptRecord:
     def _breaks(self, message: str) -> None:
         self.job.broken = self.job.broken or message
 
-    def _reach(self, point: str) -> None:
+    def reach(self, point: str) -> None:
+        """Pass a point at which the attempt may be killed."""
         self.job.crash.reach(self.lease, point)

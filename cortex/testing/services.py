@@ -34,6 +34,7 @@ from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.timers import DatabaseClock
 from cortex.testing.agents import Agent
+from cortex.testing.children import MemoryChildren
 from cortex.testing.clock import RunClock
 from cortex.testing.model import KeptFiles, ScriptedModel, StepModel
 from cortex.testing.record import AttemptRecord
@@ -265,6 +266,7 @@ def services_of(
         bulk=Missing("many jobs", stuck),
         upkeep=Missing("the background work of a pod", stuck),
         channels=NoSubscriptions(),
+        children=MemoryChildren(attempt.job.family, attempt.reach, stuck),
         signals=attempt,
         callbacks=InMemoryCallbacks(clock),
         publisher=attempt,

@@ -128,6 +128,8 @@ CREATE TABLE cortex.job_record (
     traceparent text, -- checked at submit alone: here each update would match it again
     replaced_by uuid,
     due_by timestamptz,
+    parent_id uuid,
+    has_children boolean,
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
@@ -231,6 +233,10 @@ COMMENT ON COLUMN cortex.job_record.replaced_by IS
     'The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.';
 COMMENT ON COLUMN cortex.job_record.due_by IS
     'Its deadline: among jobs of one priority the earliest runs first, before those without one. A late job runs, too.';
+COMMENT ON COLUMN cortex.job_record.parent_id IS
+    'The job whose code submitted it, see cortex.job_child; null: a person or a program did.';
+COMMENT ON COLUMN cortex.job_record.has_children IS
+    'Its code has submitted jobs, which are to be cancelled when it ends; null: it has not.';
 -- RETRY without a task, by what the job waits for: time and what has many names, which wakes the job itself (a budget, a
 -- signal, children, people), or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)

@@ -75,6 +75,10 @@ BEGIN
         RETURNING r.job_id, r.new AS state
     )
     SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
+    -- Jobs without a family pay one look at the rows of their statement, which are in memory.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM after n WHERE n.parent_id IS NOT NULL OR n.has_children) THEN
+        PERFORM cortex.families_end(ended);
+    END IF;
     -- Without clients that wait and without subscriptions, each costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.waiting_client) THEN
         PERFORM cortex.notify_clients(ended);

@@ -196,7 +196,8 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at, r.broken_answers,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
        r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
-       r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by, r.due_by
+       r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by, r.due_by,
+       r.parent_id, r.has_children
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';

@@ -196,6 +196,8 @@ DECLARE
     keys text[] := '{}';
     room numeric[] := '{}';
     left_over uuid[];
+    parent uuid;
+    lines text[] := ARRAY[of_lineage::text];
     rank int;
     worst int := 0;
     held record;
@@ -205,8 +207,9 @@ BEGIN
         RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
-    IF NOT EXISTS (SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt
-                   AND j.pod_id = of_pod AND j.status::text = 'RUNNING') THEN
+    SELECT j.parent_id INTO parent FROM cortex.job j
+    WHERE j.id = of_job AND j.attempt = of_attempt AND j.pod_id = of_pod AND j.status::text = 'RUNNING';
+    IF NOT FOUND THEN
         RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
         RETURN;
     END IF;
@@ -216,11 +219,19 @@ BEGIN
         PERFORM cortex.settle_lost(left_over);
     END IF;
 
+    -- The calls of children count towards the budgets of the jobs above them.
+    IF parent IS NOT NULL THEN
+        lines := lines || ARRAY(
+            SELECT DISTINCT coalesce(j.lineage_id, j.id)::text FROM cortex.ancestors(of_job) AS a(id)
+            JOIN cortex.job_record j ON j.id = a.id);
+    END IF;
     SELECT array_agg(b.id ORDER BY b.id),
-           array_agg(CASE b.period WHEN 'run' THEN of_lineage::text ELSE today::text END ORDER BY b.id)
+           array_agg(CASE WHEN b.period <> 'run' THEN today::text WHEN b.scope = 'job' THEN b.subject
+                     ELSE of_lineage::text END ORDER BY b.id)
     INTO known, windows
-    FROM (VALUES ('job', of_lineage::text), ('tenant', of_tenant),
-                 ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) AS mine(scope, subject)
+    FROM (SELECT 'job' AS scope, l.id AS subject FROM unnest(lines) AS l(id)
+          UNION ALL
+          VALUES ('tenant', of_tenant), ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) mine
     JOIN cortex.budget b ON b.scope = mine.scope AND b.subject = mine.subject;
 
     IF known IS NOT NULL THEN

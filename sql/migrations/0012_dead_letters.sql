@@ -22,6 +22,10 @@ CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text
         WHERE s.job_id = $1 AND s.kind = 'approval' AND $3 = 'denied' AND s.output->>'is_approved' = 'false'
         ORDER BY s.seq DESC LIMIT 1
     ), (
+        SELECT s.seq - 1 FROM cortex.job_step s
+        WHERE s.job_id = $1 AND s.kind = 'child' AND $3 = 'child_failed' AND s.output->>'has_failed' = 'true'
+        ORDER BY s.seq DESC LIMIT 1
+    ), (
         SELECT m.seq - 1
         FROM (SELECT s.seq, s.output FROM cortex.job_step s
               WHERE s.job_id = $1 AND s.kind = 'model' AND ($2 = 'INVALID_OUTPUT' OR $3 = 'rejected')
@@ -37,8 +41,23 @@ CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text
         WHERE later.count = asked.count AND ($2 = 'INVALID_OUTPUT'
             OR asked.count = 0 AND m.output->>'stop_reason' NOT IN ('end_turn', 'stop_sequence'))));
 COMMENT ON FUNCTION cortex.steps_kept IS
-    'The number of steps that a retry of a failed job keeps when the last model response or a denial is why it failed: '
-    'those before it. Null: all.';
+    'The number of steps that a retry of a failed job keeps when the last model response, a denial or a failed child is why '
+    'it failed: those before it. Null: all.';
+
+CREATE FUNCTION cortex.kept_head(job_id uuid, kept int) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT CASE WHEN $2 IS NULL THEN (SELECT j.checkpoint FROM cortex.job j WHERE j.id = $1) ELSE (
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+        'seq', max(s.seq), 'kind', (array_agg(s.kind ORDER BY s.seq DESC))[1],
+        'key', (array_agg(s.key ORDER BY s.seq DESC))[1],
+        'input_tokens', sum(coalesce((s.usage->>'input_tokens')::bigint, 0)
+            + coalesce((s.usage->>'cache_read_tokens')::bigint, 0)
+            + coalesce((s.usage->>'cache_write_tokens')::bigint, 0)) FILTER (WHERE s.usage IS NOT NULL),
+        'output_tokens', sum((s.usage->>'output_tokens')::bigint),
+        'cost_usd', CASE WHEN count(s.usage) > 0 THEN coalesce(sum(s.cost_usd), 0)::text END))
+    FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq <= $2 HAVING count(*) > 0) END $$;
+COMMENT ON FUNCTION cortex.kept_head IS
+    'The checkpoint with which a job begins that keeps so many steps of this one; null for kept: all.';
 
 CREATE FUNCTION cortex.is_decision(error_code text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

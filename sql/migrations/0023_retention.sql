@@ -19,6 +19,10 @@
 --   budget.subject (scope job)       blocks: the budget counts this lineage
 --   budget_use.window_key            not a reference: a sum, which housekeeping deletes a week after the lineage ended
 --   schedule_instant.job_id          blocks until the schedule has seen that the job ended; then only a trace of it
+--   job_record.parent_id             blocks while a job of the parent's lineage is not over, or failed and may be retried
+--   job_child.lineage_id             blocks while one of these children is there that is not detached; else deleted with it
+--   job_child.job_id                 deleted with the child
+--   child_cut.parent_id              blocks: its children are not over
 --   watch.job_id                     blocks while somebody watches
 --   idempotency_key.response         not a reference, and expired: the shortest period is a day, as a key lives
 --   signal.lineage_id, taken_line    deleted with the lineage
@@ -156,6 +160,20 @@ COMMENT ON FUNCTION cortex.retention_limit IS
 
 -- ------------------------------------------------------------------ jobs
 
+CREATE FUNCTION cortex.may_need_children(of_parent uuid) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (
+    SELECT FROM (SELECT coalesce(p.lineage_id, p.id) AS id FROM cortex.job_record p WHERE p.id = of_parent) line
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.finished_at FROM cortex.job_record j WHERE j.id = line.id
+        UNION ALL
+        SELECT j.id, j.finished_at FROM cortex.job_record j WHERE j.lineage_id = line.id) q
+    WHERE q.finished_at IS NULL OR EXISTS (
+        SELECT FROM cortex.dead_letter d WHERE d.job_id = q.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))) $$;
+COMMENT ON FUNCTION cortex.may_need_children IS
+    'Whether a job of the lineage of this one is not over, or failed and may be retried: then it may read how its children '
+    'ended.';
+
 CREATE FUNCTION cortex.retired(roots uuid[]) RETURNS SETOF uuid
     -- By index for each job, whatever the planner knew about the tables when it made the plan. With the owner's rights:
     -- pods do not read digests of links.
@@ -168,9 +186,9 @@ BEGIN
     RETURN QUERY
     SELECT r.id FROM unnest(roots) AS w(id) JOIN cortex.job_record r ON r.id = w.id AND r.lineage_id IS NULL
     WHERE NOT EXISTS (
-        SELECT FROM (SELECT r.id, r.status, r.finished_at
+        SELECT FROM (SELECT r.id, r.status, r.finished_at, r.parent_id
                      UNION ALL
-                     SELECT h.id, h.status, h.finished_at FROM cortex.job_record h WHERE h.lineage_id = r.id) j
+                     SELECT h.id, h.status, h.finished_at, h.parent_id FROM cortex.job_record h WHERE h.lineage_id = r.id) j
         WHERE NOT coalesce(j.finished_at < CASE WHEN j.status = 'COMPLETED' THEN done ELSE failed END, false)
            OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
            OR EXISTS (SELECT FROM cortex.reservation c WHERE c.job_id = j.id)
@@ -182,7 +200,10 @@ BEGIN
                 OR a.spent_digest IS NOT NULL AND a.decided_at > cortex.now() - interval '7 days'))
            OR EXISTS (SELECT FROM cortex.schedule_instant i
                       WHERE i.job_id = j.id AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL)
+           OR j.parent_id IS NOT NULL AND cortex.may_need_children(j.parent_id)
            OR EXISTS (SELECT FROM cortex.watch s WHERE s.job_id = j.id AND s.until > cortex.now()))
+      AND NOT EXISTS (SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
+                      WHERE c.lineage_id = r.id AND NOT c.is_detached)
       AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
 END $$;
 COMMENT ON FUNCTION cortex.retired IS
@@ -212,6 +233,8 @@ BEGIN
     WHERE a.job_id = g.id AND o.approval_id = a.id;
     DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
+    DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN
         DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     END IF;

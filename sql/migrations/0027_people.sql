@@ -803,10 +803,10 @@ END $$;
 -- Who is responsible for a job of a lineage does not agree to its critical calls. No statement of pods names these
 -- columns.
 CREATE TRIGGER job_keeps_who_is_responsible
-    BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id ON cortex.job_record
+    BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id, parent_id ON cortex.job_record
     FOR EACH ROW WHEN (
         (NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.submitted_by IS DISTINCT FROM OLD.submitted_by
          OR NEW.submitted_with IS DISTINCT FROM OLD.submitted_with OR NEW.origin_id IS DISTINCT FROM OLD.origin_id
-         OR NEW.lineage_id IS DISTINCT FROM OLD.lineage_id)
+         OR NEW.lineage_id IS DISTINCT FROM OLD.lineage_id OR NEW.parent_id IS DISTINCT FROM OLD.parent_id)
         AND NOT cortex.writes_as_owner())
     EXECUTE FUNCTION cortex.responsibility_is_immutable();

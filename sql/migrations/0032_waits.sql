@@ -37,6 +37,7 @@ CREATE FUNCTION cortex.is_wait_met(wait cortex.job_wait) RETURNS boolean
 BEGIN
     RETURN CASE wait.kind
         WHEN 'signal' THEN cortex.has_signal(wait.job_id, wait.name, nullif(wait.key, ''))
+        WHEN 'child' THEN cortex.have_children_ended(wait.job_id, wait.name, wait.upto)
         WHEN 'approval' THEN EXISTS (
             SELECT FROM cortex.approval a WHERE a.id = wait.name::uuid AND a.status <> 'PENDING')
         ELSE false

@@ -39,7 +39,8 @@ WITH capped AS MATERIALIZED (
 ), job AS (
     INSERT INTO cortex.job_record AS j (
         id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
-        worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with, tags)
+        worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with, tags,
+        parent_id)
     SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, coalesce(c.payload, o.payload), o.tenant, o.agent_id,
            c.version,
            o.config_id, o.queue_name, o.priority,
@@ -47,21 +48,9 @@ WITH capped AS MATERIALIZED (
            coalesce((c.limits->>'max_retries')::int, o.max_retries),
            coalesce((c.limits->>'timeout_seconds')::int, o.timeout_s),
            cortex.now() + c.delay_s * interval '1 second',
-           CASE WHEN c.keeps_steps AND c.kept IS NULL THEN o.checkpoint
-                WHEN c.keeps_steps THEN coalesce(head.sum, '{}') ELSE '{}' END,
-           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with, o.tags
+           CASE WHEN c.keeps_steps THEN coalesce(cortex.kept_head(o.id, c.kept), '{}') ELSE '{}' END,
+           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with, o.tags, o.parent_id
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
-    LEFT JOIN LATERAL (
-        SELECT jsonb_strip_nulls(jsonb_build_object(
-            'seq', max(s.seq), 'kind', (array_agg(s.kind ORDER BY s.seq DESC))[1],
-            'key', (array_agg(s.key ORDER BY s.seq DESC))[1],
-            'input_tokens', sum(coalesce((s.usage->>'input_tokens')::bigint, 0)
-                + coalesce((s.usage->>'cache_read_tokens')::bigint, 0)
-                + coalesce((s.usage->>'cache_write_tokens')::bigint, 0)) FILTER (WHERE s.usage IS NOT NULL),
-            'output_tokens', sum((s.usage->>'output_tokens')::bigint),
-            'cost_usd', CASE WHEN count(s.usage) > 0 THEN coalesce(sum(s.cost_usd), 0)::text END)) AS sum
-        FROM cortex.job_step s WHERE s.job_id = c.job_id AND s.seq <= c.kept
-        HAVING count(*) > 0) head ON true
     ON CONFLICT (origin_id) WHERE origin_id IS NOT NULL DO NOTHING
     RETURNING j.*
 ), step AS (
@@ -90,7 +79,7 @@ WITH capped AS MATERIALIZED (
                               'payload_changes', c.payload_changes)
     FROM chosen c JOIN job j ON j.id = c.new_id JOIN cortex.job o ON o.id = c.job_id
 )
-SELECT origin_id AS job_id, id AS new_id FROM job;
+SELECT origin_id AS job_id, id AS new_id, cortex.continue_child(id, origin_id) FROM job;
 
 -- name: settle
 -- Settles dead letters without a new job. Per dead letter: $1 failed jobs, $2 states (OPEN: it waits for a person), $3

@@ -118,6 +118,8 @@ FROM (
     UNION ALL
     SELECT 14, 'job_published', to_json(p), p.job_id, 0 FROM job JOIN cortex.job_published p ON p.job_id = job.id
     UNION ALL
+    SELECT 15, 'job_child', to_json(c), c.lineage_id, 0 FROM job JOIN cortex.job_child c ON c.lineage_id = job.id
+    UNION ALL
     SELECT 12, 'effect_vote', to_json(v), e.job_id, v.call
     FROM job JOIN cortex.effect e ON e.job_id = job.id JOIN cortex.effect_vote v ON v.effect_id = e.id
 ) line

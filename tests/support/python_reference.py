@@ -51,7 +51,7 @@ SECTIONS: Final = (
             "Debounce",
             "Throttle",
         ),
-        ("digest", "chores", "sale", "pages", "shop"),
+        ("digest", "chores", "sale", "pages", "shop", "album"),
     ),
     Section(
         "Tools and effects",
@@ -71,6 +71,7 @@ SECTIONS: Final = (
             "RejectedError",
             "TransientError",
             "CapReachedError",
+            "ChildFailedError",
             "TimedOutError",
             "NotFoundError",
             "UnavailableError",
@@ -88,6 +89,8 @@ SECTIONS: Final = (
 )
 RETURNED: Final = {
     "JobType": "cortex.durable.registry",
+    "Child": "cortex.durable.children",
+    "ChildMap": "cortex.durable.children",
     "Tool": "cortex.agent.tools.tool",
     "ModelResponse": "cortex.domain.model",
     "Decision": "cortex.durable.gates",

@@ -64,6 +64,10 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     ),
     "channels.remind": Allowed(only_by=(APPROVAL_NOTIFY,)),
     "publisher.publish": Allowed(),
+    "children.spawn": Allowed(),  # of its own: the pod takes the parent from the claim
+    "children.outcomes": Allowed(),
+    "children.adopt": Allowed(),
+    "children.ids": Allowed(),
     "channels.notify": Allowed(),  # it submits a job, as any job may
     "signals.take": Allowed(),
     "signals.withdraw": Allowed(),

@@ -193,6 +193,7 @@ class _Runner:
             signals=pod("signals"),
             callbacks=pod("callbacks"),
             publisher=pod("publisher"),
+            children=pod("children"),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),

@@ -27,6 +27,7 @@ PHASES: Final = {
     StepKind.MESSAGE: Phase.STEP,
     StepKind.PATCH: Phase.STEP,
     StepKind.EMIT: Phase.STEP,
+    StepKind.CHILD: Phase.STEP,
 }
 SCOPES_IN_JOB: Final = frozenset(Scope) - {Scope.JOB}
 ACTIONS: Final = {

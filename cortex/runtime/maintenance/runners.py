@@ -27,6 +27,7 @@ from cortex.runtime.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.alarms import Alarms
 from cortex.runtime.maintenance.batches import Batches
+from cortex.runtime.maintenance.children import Children
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.limits import Limits
@@ -148,6 +149,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Wakes.name: lambda means: Wakes(means.port, rng=means.chance.rng),
     Limits.name: lambda means: Limits(means.port, rng=means.chance.rng),
+    Children.name: lambda means: Children(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng

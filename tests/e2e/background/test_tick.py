@@ -36,6 +36,7 @@ ALL_OK = {
     "schedules": "ok",
     "retries": "ok",
     "wakes": "ok",
+    "children": "ok",
     "limits": "ok",
     "dispatch": "ok",
     "dead_letters": "ok",

@@ -222,6 +222,7 @@ RULES: Final = (
             "tests/batches",
             "tests/callbacks",
             "tests/signals",
+            "tests/children",
             "tests/first",
             "tests/limits",
             "tests/unit/runtime",

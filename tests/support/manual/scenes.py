@@ -319,6 +319,15 @@ END
             "curl -H": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/readyz'"),
         },
     ),
+    "docs/guides/children.md": Scene(
+        blocks={
+            "from cortex import Context": IMPORTED,
+            "from cortex import ChildFailedError": IMPORTED,
+            "step 'dig'": By(
+                "tests/children/test_pods.py::test_job_that_submits_itself_without_end_fails"
+            ),
+        }
+    ),
     "docs/guides/limits.md": Scene(
         blocks={
             "from cortex import Concurrency": IMPORTED,

@@ -64,6 +64,7 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
+from cortex.testing.children import MemoryChildren, MemoryFamily
 from cortex.testing.ledger import Ledger
 from cortex.testing.model import KeptFiles
 from cortex.testing.published import PublishedRecord
@@ -399,6 +400,7 @@ def services(**fields: Any) -> Services:
         "bulk": BulkList(()),
         "upkeep": NoUpkeep(),
         "channels": ChannelList(),
+        "children": MemoryChildren(MemoryFamily(), lambda _: None, lambda _: None),
         "signals": NoSignals(),
         "callbacks": InMemoryCallbacks(TrioClock()),
         "publisher": PublishedRecord(),

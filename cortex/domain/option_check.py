@@ -1,0 +1,63 @@
+"""Checks of the options with which a program or a job submits jobs."""
+
+import math
+from datetime import UTC, datetime
+from typing import Final
+
+from cortex.domain.errors import UsageError
+from cortex.domain.policy import NAME_MAX
+from cortex.domain.redaction import storable
+
+TAGS_MAX: Final = 20
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""As the database has it: instants that every time zone can show."""
+
+
+def check_text(name: str, value: object, most: int) -> None:
+    """Raise `UsageError` for what is neither None nor text of 1 to `most` characters."""
+    if value is None:
+        return
+    if not isinstance(value, str) or not 1 <= len(value) <= most or storable(value) != value:
+        raise UsageError(f"{name} {value!r:.80} is not text of 1 to {most} characters")
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> None:
+    """Raise `UsageError` for what is neither None nor a whole number within these."""
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UsageError(f"{name} {value!r:.80} is not a whole number from {low} to {high}")
+
+
+def check_delay(value: object, most_s: float) -> None:
+    """Raise `UsageError` for what is neither None nor a number of seconds up to `most_s`."""
+    if value is not None and not (_is_number(value) and 0 <= float(value) <= most_s):  # type: ignore[arg-type]
+        raise UsageError(f"delay {value!r:.80} is not 0 to {most_s:.0f} seconds")
+
+
+def check_tags(tags: object) -> None:
+    """Raise `UsageError` for what is no tuple of a few words."""
+    if not isinstance(tags, tuple) or len(tags) > TAGS_MAX:
+        raise UsageError(f"tags {tags!r:.80} are not up to {TAGS_MAX} words in a list")
+    for tag in tags:
+        check_text("tag", tag, NAME_MAX)
+
+
+def check_instant(name: str, value: object) -> None:
+    """Raise `UsageError` for what is neither None nor an instant that all can show."""
+    if value is None:
+        return
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise UsageError(
+            f"{name} {value!r:.80} is not an instant with a time zone",
+            hint="such as datetime.now(UTC) + timedelta(hours=1)",
+        )
+    if not EARLIEST <= value <= LATEST:
+        raise UsageError(f"{name} {value} is not an instant of the years 1 to 9999")
+
+
+def _is_number(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value)

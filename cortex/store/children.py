@@ -1,0 +1,170 @@
+"""Children of jobs: their submission, how they ended, what becomes of them after their parent."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from uuid import UUID
+
+import attrs
+import orjson
+
+from cortex.domain.child import (
+    DEPTH_MAX,
+    AdoptVerdict,
+    ChildOutcome,
+    ChildTerms,
+    SpawnReply,
+    reason_of_cut,
+)
+from cortex.domain.job import JobStatus, Lease
+from cortex.postgres.database import Database, Record
+from cortex.store.rows import rows_of
+
+CANCEL_MAX = 500
+ADOPT_MAX = 500
+
+
+@attrs.frozen(kw_only=True)
+class ChildPlace:
+    """Where a child stands among those of its step."""
+
+    ordinal: int
+    job_id: UUID
+
+
+@attrs.frozen(kw_only=True)
+class _Cut:
+    """A job that has ended, and one of its children that has not."""
+
+    parent_id: UUID
+    status: str
+    cancel_reason: str | None
+    job_id: UUID | None
+    """None: there is none any more."""
+
+
+async def spawn(
+    db: Database,
+    *,
+    lease: Lease,
+    pod_id: UUID,
+    step: str,
+    first: int,
+    ids: Sequence[UUID],
+    payloads: Sequence[str],
+    terms: ChildTerms,
+    let_go: int | None,
+) -> SpawnReply:
+    """Submit children of a running job in one transaction; those that exist already stay.
+
+    `let_go`: how many of the step may run at once; None: they are held. Safe to repeat. Raises
+    `NotFoundError` for an unknown agent, `CapReachedError`, `UnavailableError`.
+    """
+    row = await db.fetch_one(
+        "children.spawn",
+        lease.job_id,
+        lease.attempt,
+        pod_id,
+        step,
+        first,
+        list(ids),
+        list(payloads),
+        orjson.dumps(terms.to_json()).decode(),
+        let_go,
+        DEPTH_MAX,
+    )
+    if row is None:
+        raise AssertionError("children.spawn always answers")
+    return SpawnReply(verdict=row["verdict"], ordinal=row["ordinal"])
+
+
+async def adopt(
+    db: Database,
+    *,
+    lease: Lease,
+    pod_id: UUID,
+    step: str,
+    first: int,
+    new_ids: Sequence[UUID],
+    let_go: int,
+) -> AdoptVerdict:
+    """Take on what an earlier job of the lineage left at a step; safe to repeat."""
+    row = await db.fetch_one(
+        "children.adopt", lease.job_id, lease.attempt, pod_id, step, first, list(new_ids), let_go
+    )
+    if row is None:
+        raise AssertionError("children.adopt always answers")
+    verdict: AdoptVerdict = row["verdict"]
+    return verdict
+
+
+async def ids(
+    db: Database, *, lineage_id: UUID, step: str, first: int, limit: int
+) -> list[ChildPlace]:
+    """Return the children of a step from an ordinal on."""
+    return rows_of(ChildPlace, await db.fetch("children.ids", lineage_id, step, first, limit))
+
+
+async def outcomes(
+    db: Database,
+    *,
+    job_id: UUID,
+    lineage_id: UUID,
+    step: str,
+    first: int,
+    limit: int,
+    bytes_max: int,
+) -> list[ChildOutcome]:
+    """Return how the children of a step ended, from an ordinal on, up to the first that has not.
+
+    As many as fit into `bytes_max` bytes of results, at least one.
+    """
+    rows = await db.fetch("children.outcomes", lineage_id, step, first, limit, bytes_max, job_id)
+    return [_outcome(row) for row in rows]
+
+
+def _outcome(row: Record) -> ChildOutcome:
+    return ChildOutcome(
+        ordinal=row["ordinal"],
+        job_id=row["job_id"],
+        status=row["status"] or JobStatus.CANCELLED,  # it was given up before it was submitted
+        result=row["result"],
+        error=row["error_message"],
+        error_code=row["error_code"],
+        error_class=row["error_class"],
+        by=row["cancelled_by"],
+        reason=row["cancel_reason"],
+        is_left=row["is_left"],
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CutPass:
+    """What one pass has done to the children of jobs that have ended."""
+
+    count: int
+    """Children that were given up, cancelled or asked to end."""
+    left: int
+    """Jobs that still have children to be cancelled."""
+
+
+async def cut(db: Database, *, limit: int = CANCEL_MAX) -> CutPass:
+    """Cancel children of jobs that have ended, about `limit`. Safe to repeat, and to break off.
+
+    What these jobs held is given up first: whoever was just submitting one of those has done so by
+    then, and its job is seen.
+    """
+    if not await db.fetch("children.cuts", 1):
+        return CutPass(count=0, left=0)
+    row = await db.fetch_one("children.withdraw", limit)
+    count = row["count"] if row else 0
+    cuts = rows_of(_Cut, await db.fetch("children.cuts", limit))
+    for parent_id, group in groupby(cuts, key=lambda each: each.parent_id):
+        of_parent = list(group)
+        ids = sorted(each.job_id for each in of_parent if each.job_id is not None)
+        if ids:
+            reason = reason_of_cut(of_parent[0].status, of_parent[0].cancel_reason)
+            cancelled = await db.fetch("jobs.cancel", ids, f"job:{parent_id}", reason)
+            count += sum(not each["is_outdated"] for each in cancelled)
+    parents = {each.parent_id for each in cuts}
+    gone = await db.fetch_one("children.forget_cuts", sorted(parents))
+    return CutPass(count=count, left=len(parents) - (gone["count"] if gone else 0))

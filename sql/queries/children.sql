@@ -1,0 +1,61 @@
+-- name: spawn
+-- Submits children of a running job, from one ordinal of a step on. $1 job, $2 attempt, $3 pod, $4 key of the step, $5
+-- the first ordinal, $6 their ids, $7 their payloads, $8 their terms, $9 how many of the step may run at once (null: they
+-- are held), $10 the most ancestors that they may have. Locks: the job's task, its record. Returns a verdict, see
+-- cortex.spawn_children, and which ordinal it is about.
+SELECT s.verdict, s.ordinal FROM cortex.spawn_children(
+    $1, $2, $3, $4, $5, $6::uuid[], $7::text[]::jsonb[], $8::jsonb, $9, $10) AS s;
+
+-- name: adopt
+-- Takes on what an earlier job of the lineage left at a step. $1 job, $2 attempt, $3 pod, $4 key of the step, $5 the first
+-- ordinal, $6 ids for jobs that continue others, $7 how many may run at once. Locks: the job's task, the children.
+SELECT cortex.adopt_children($1, $2, $3, $4, $5, $6::uuid[], $7) AS verdict;
+
+-- name: ids
+-- The children of a step. $1 first job of the lineage, $2 key of the step, $3 the first ordinal, $4 limit. Locks: none.
+SELECT c.ordinal, c.job_id FROM cortex.job_child c
+WHERE c.lineage_id = $1 AND c.step = $2 AND c.ordinal >= $3 ORDER BY c.ordinal LIMIT $4;
+
+-- name: outcomes
+-- How the children of a step ended, from an ordinal on, as far as all before them have ended. $1 first job of the lineage,
+-- $2 key of the step, $3 the first ordinal, $4 limit, $5 bytes of results after which no other is returned, $6 the parent.
+-- Locks: none. One that an earlier job of the lineage left failed or cancelled counts as not ended.
+WITH ended AS (
+    SELECT c.ordinal, c.job_id, c.parent_id, j.status::text AS status, j.result::text AS result, j.error_message,
+           j.error_code, j.error_class, j.cancelled_by, j.cancel_reason, c.is_held
+    FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
+    WHERE c.lineage_id = $1 AND c.step = $2 AND c.ordinal >= $3 AND c.ordinal < least(
+        coalesce((SELECT o.ordinal FROM cortex.job_child o
+                  WHERE o.lineage_id = $1 AND o.step = $2 AND NOT o.is_held AND o.ended_at IS NULL AND o.ordinal >= $3
+                  ORDER BY o.ordinal LIMIT 1), 2147483647),
+        coalesce((SELECT o.ordinal FROM cortex.job_child o
+                  WHERE o.lineage_id = $1 AND o.step = $2 AND o.is_held AND o.ended_at IS NULL AND o.ordinal >= $3
+                  ORDER BY o.ordinal LIMIT 1), 2147483647))
+    ORDER BY c.ordinal LIMIT $4
+), whole AS (
+    SELECT e.*, e.parent_id <> $6 AND (e.is_held OR e.status IS DISTINCT FROM 'COMPLETED') AS is_left,
+           coalesce(sum(octet_length(e.result)) OVER (ORDER BY e.ordinal), 0) AS bytes
+    FROM ended e
+)
+SELECT w.ordinal, w.job_id, w.status, w.result, w.error_message, w.error_code, w.error_class, w.cancelled_by,
+       w.cancel_reason, w.is_left
+FROM whole w WHERE w.bytes <= $5 OR w.ordinal = $3 ORDER BY w.ordinal;
+
+-- name: withdraw
+-- Gives up the children that ended jobs still held. $1 how many jobs. Locks: the children.
+SELECT cortex.withdraw_children($1) AS count;
+
+-- name: cuts
+-- Children to be cancelled, with the job that has ended. $1 limit. Locks: none.
+SELECT p.parent_id, j.status::text AS status, j.cancel_reason, k.job_id
+FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id
+LEFT JOIN LATERAL (
+    SELECT c.job_id FROM cortex.job_child c JOIN cortex.job_record r ON r.id = c.job_id
+    WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL AND NOT c.is_held
+      AND NOT c.is_detached AND r.cancel_requested_at IS NULL
+    LIMIT $1) k ON true
+ORDER BY p.at, p.parent_id LIMIT $1;
+
+-- name: forget_cuts
+-- Forgets jobs whose children are all cancelled, or asked to end. $1 the jobs. Locks: their rows.
+SELECT cortex.forget_cuts($1::uuid[]) AS count;
