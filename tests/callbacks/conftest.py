@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,11 +18,12 @@ from cortex.postgres.database import Profile
 from cortex.store import callbacks, jobs, signals
 from cortex.store.signals import SignalRow
 from tests.signals.conftest import Stage
+from tests.support.pods import Pods
 from tests.support.servers.http_server import Answered, HttpServer, http_server
 from tests.support.servers.kept_sessions import kept_session
 
 PLENTY = Rate(burst=10**6, per_s=10**6)
-SECRET = "a secret of this test, and long enough"
+SECRET = "a secret of this test that is long enough"
 
 
 @define
@@ -99,3 +101,11 @@ def own_stage(database: str) -> Iterator[CallbackStage]:
         running = stack.enter_context(http_server(database))
         session = kept_session(Profile(dsn=database, hot_path=True))
         yield CallbackStage(running, Stage(database, stack.enter_context(session)))
+
+
+@pytest.fixture
+def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
+    """Pods on a migrated database."""
+    started = Pods(database, tmp_path)
+    yield started
+    started.close()

@@ -1,7 +1,8 @@
 """`ctx.callback_url`: the same URL on every attempt, in no record, and not without settings."""
 
 import re
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import Any, TypedDict, cast
 
 import pytest
 from attrs import frozen
@@ -10,7 +11,10 @@ from cortex import Context
 from cortex.domain.callbacks import Signer
 from cortex.domain.errors import CortexError, DivergedError, UsageError
 from cortex.durable.body_schema import body_schema
+from cortex.durable.dry_run import DryCallbacks, DryJournal
+from cortex.testing import Cortex
 from cortex.testing.services import InMemoryCallbacks
+from tests.support.apps.callback_app import sells
 from tests.support.records.factories import Record, TrioClock, a_claim, a_context
 
 OLD, NEW = "an old secret of this test, long", "a new secret of this test, longer"
@@ -173,3 +177,38 @@ async def test_a_step_of_another_kind_under_its_key_diverges() -> None:
     await a_context(record).step("paid callback", lambda: "https://evil.test/")
     with pytest.raises(DivergedError):
         await a_context(record).callback_url("paid")
+
+
+def test_a_job_in_memory_hands_out_a_url_and_receives(cortex: Cortex, tmp_path: Path) -> None:
+    file = str(tmp_path / "urls")
+    cortex.signal("paid", {"euros": 48}, after_s=60)
+    run = cortex.run_sync(sells, file=file)
+    assert run.result == {"euros": 48}
+    assert run.steps == ["paid callback", "publish", "paid"]
+    run.replays()
+    assert cortex.crash_everywhere_sync(sells, file=file) > 4
+    urls = Path(file).read_text().split()
+    assert all(URL.fullmatch(each) for each in urls)
+
+
+class Parked(Exception):
+    """What a replay has asked for and will not get."""
+
+
+class DryRun:
+    """Stands for the journal of a replay."""
+
+    async def park(self, key: str) -> None:
+        raise Parked(key)
+
+
+async def test_a_replay_against_new_code_gets_the_url_or_waits() -> None:
+    opened = await signed_by(OLD).open(
+        CLAIM, key="paid callback", name="paid", expires_s=60.0, schema=None
+    )
+    url = await signed_by(OLD).url(CLAIM, opened)
+    known = DryCallbacks(signed_by(NEW, OLD).signer, cast("DryJournal", DryRun()))
+    assert await known.url(CLAIM, opened) == url
+    unknown = DryCallbacks(signed_by(NEW).signer, cast("DryJournal", DryRun()))
+    with pytest.raises(Parked, match=r"callbacks\.url"):
+        await unknown.url(CLAIM, opened)
