@@ -6,9 +6,14 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.limits import PAYLOAD
 from cortex.domain.policy import NAME_MAX
-from cortex.domain.signals import IDEMPOTENCY_KEY_CHARS_MAX, check_key, check_name, check_text
+from cortex.domain.signals import (
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    check_key,
+    check_name,
+    check_text,
+    payload_of_text,
+)
 from cortex.durable.codec import encode
 
 
@@ -42,7 +47,8 @@ class Signal:
                 f"signal {name!r} needs a job or a key, one of the two",
                 hint="handle.signal(…), or client.signal(…, key=…)",
             )
-        text = encode(payload, what=f"signal {name!r}", limit=PAYLOAD)
+        what = f"signal {name!r}"
+        text = payload_of_text(encode(payload, what=what, limit=None), what=what)
         return cls(name=name, payload=text, **target)
 
 

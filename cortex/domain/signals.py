@@ -1,4 +1,4 @@
-"""Names and keys of signals, as the database checks them too, and what steps have received."""
+"""Names, keys and content of signals, and what steps have received."""
 
 from datetime import datetime
 from typing import Final
@@ -6,7 +6,9 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import UsageError
+from cortex.domain.limits import PAYLOAD
 
 NAME_CHARS_MAX: Final = 100
 KEY_CHARS_MAX: Final = 500
@@ -40,3 +42,20 @@ def check_name(name: object) -> None:
 def check_key(key: object) -> None:
     """Raise `UsageError` for a key that no signal can be sent to."""
     check_text(key, what="signal key", chars_max=KEY_CHARS_MAX, such_as="order-8812")
+
+
+def payload_of(value: object, *, what: str) -> str:
+    """Return the content of a signal as JSON text.
+
+    Raises `InvalidValueError` that names `what` for content that is too large, or that the step of
+    a job could not read again: nested too deep, with NaN, NUL or endless numbers.
+    """
+    text = canonical(value, what=what)
+    PAYLOAD.check(len(text.encode()), what=what)
+    return text
+
+
+def payload_of_text(text: str, *, what: str) -> str:
+    """Return JSON text from outside as the content of a signal; raises as `payload_of`."""
+    PAYLOAD.check(len(text.encode("utf-8", "surrogatepass")), what=what)
+    return payload_of(parse(text, what=what), what=what)

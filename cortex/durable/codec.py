@@ -116,22 +116,8 @@ NO_INPUT: Final = input_of_json(b"{}")
 def parse_payload(text: str | bytes, *, what: str = "payload") -> str:
     """Check JSON text from outside and return it compact.
 
-    Raises `InvalidValueError` for text that is no JSON object, and as `parse_json`.
-    """
-    value, compact = parse_json(text, what=what)
-    if not isinstance(value, dict):
-        raise InvalidValueError(
-            f"{what} must be a JSON object, not {type(value).__name__}",
-            hint='the keys are the handler\'s arguments: {"name": "value"}',
-        )
-    return compact
-
-
-def parse_json(text: str | bytes, *, what: str) -> tuple[Any, str]:
-    """Check any JSON text from outside; return its value, and itself compact.
-
-    Raises `InvalidValueError` for text that is no JSON, or contains NaN or NUL, or is too large or
-    too deep.
+    Raises `InvalidValueError` for text that is no JSON object, or contains NaN or NUL, or is too
+    large or too deep.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     PAYLOAD.check(len(raw), what=what)
@@ -139,11 +125,16 @@ def parse_json(text: str | bytes, *, what: str) -> tuple[Any, str]:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidValueError(f"{what} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidValueError(
+            f"{what} must be a JSON object, not {type(value).__name__}",
+            hint='the keys are the handler\'s arguments: {"name": "value"}',
+        )
     refuse_unstorable(value, what)
     if MANY_DIGITS.search(raw):
         # orjson silently turns a whole number that is too large for it into a float.
         json.loads(raw, parse_int=lambda digits: _whole(digits, what))
-    return value, orjson.dumps(value).decode()
+    return orjson.dumps(value).decode()
 
 
 def _whole(digits: str, what: str) -> int:

@@ -84,7 +84,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["ID", "a\x1b[31m"], "signal name 'a\\x1b[31m' is not text"),
     (["paid", "--key", ""], "signal key '' is not text of 1 to 500"),
     (["ID", "paid", "--data", "{euros: 48}"], "--data of signal 'paid' is not JSON"),
-    (["ID", "paid", "--data", "NaN"], "--data of signal 'paid' is not JSON"),
+    (["ID", "paid", "--data", "NaN"], "--data of signal 'paid' is nan, which JSON does not have"),
     (["ID", "paid", "--data", "@nowhere.json"], "cannot read the --data of signal 'paid'"),
     (["ID", "paid", "--data", json.dumps("x" * 300_000)], "is 300,002 bytes of JSON, more than"),
     (["ID", "paid", "--data", "@large.json"], "is larger than 262,144 bytes"),

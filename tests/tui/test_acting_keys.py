@@ -178,6 +178,14 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         for name, key in (("retry", "R"), ("cancel", "K"))
         for screen in ("jobs", "job")
     },
+    ("job.signal", "job"): Case(
+        first="jobs",
+        before=("enter",),
+        key="S",
+        after=(*"paid", "enter", *"48", "enter", "y"),
+        lose=change,
+        lost="is COMPLETED",
+    ),
     ("job.budget", "job"): Case(
         first="jobs",
         before=("enter",),

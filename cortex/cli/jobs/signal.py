@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import click
@@ -12,12 +12,12 @@ from cortex.cli.completing import known
 from cortex.cli.files import read_bytes
 from cortex.cli.options import Command
 from cortex.cli.target import session
+from cortex.domain.canonical import parse
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.limits import PAYLOAD
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
-from cortex.domain.signals import check_key, check_name
-from cortex.durable.codec import parse_json
+from cortex.domain.signals import check_key, check_name, payload_of_text
 from cortex.postgres.database import Database
 from cortex.store import jobs, signals
 from cortex.view.verbs import SIGNAL_JOB
@@ -44,7 +44,7 @@ def signal(
     one that is not submitted yet. Exits with 5 if the job has ended.
     """
     job, name = _target(words, key)
-    value, payload = _payload(data, name)
+    payload = _payload(data, name)
     with session(change.options) as call:
         job_id = None if job is None else call(jobs.find, job)
         send = partial(
@@ -55,7 +55,7 @@ def signal(
             key=key,
             credential=change.credential,
         )
-        request = {"job": job_id, "key": key, "name": name, "payload": value}
+        request = {"job": job_id, "key": key, "name": name, "payload": parse(payload)}
         signal_id = UUID(change.write(call, send, operation="jobs.signal", request=request))
     to = f"key {key}" if job_id is None else f"job {short_id(job_id)}"
     document = {"id": signal_id, "name": name, "job": job_id, "key": key}
@@ -99,21 +99,25 @@ def _target(words: tuple[str, ...], key: str | None) -> tuple[str | None, str]:
     return jobs_named[0], name
 
 
-def _payload(data: str | None, name: str) -> tuple[Any, str]:
-    """Return what `--data` gives, and its JSON text. Raises `InvalidValueError`."""
+def _payload(data: str | None, name: str) -> str:
+    """Return what `--data` gives as JSON text. Raises `InvalidValueError`."""
     what = f"--data of signal {name!r}"
     try:
-        return parse_json(b"null" if data is None else _source(data, what), what=what)
+        return payload_of_text("null" if data is None else _source(data, what), what=what)
     except InvalidValueError as error:
         if error.hint is not None:
             raise
         raise InvalidValueError(error.message, hint=_hint(data)) from error
 
 
-def _source(data: str, what: str) -> bytes:
-    if data == "-" or data.startswith("@"):
-        return read_bytes(data.removeprefix("@"), what=what, bytes_max=PAYLOAD.bytes_max)
-    return data.encode("utf-8", "surrogatepass")
+def _source(data: str, what: str) -> str:
+    if not (data == "-" or data.startswith("@")):
+        return data
+    raw = read_bytes(data.removeprefix("@"), what=what, bytes_max=PAYLOAD.bytes_max)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(f"{what} is not UTF-8: {error}") from error
 
 
 def _hint(data: str | None) -> str | None:

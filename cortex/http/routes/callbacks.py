@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
-import orjson
 from starlette.responses import Response
 
 from cortex.crash_points import crash_point
@@ -26,6 +25,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.idempotency import checked_key
 from cortex.domain.limits import PAYLOAD
+from cortex.domain.signals import payload_of
 from cortex.http.framework import shape
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import GoneError, NotJsonError
@@ -106,7 +106,7 @@ def _payload(request: CheckedRequest[None, bytes], callback: OpenCallback) -> st
     if callback.schema is not None and (wrong := misfits(callback.schema, value)):
         listed = "; ".join(f"{each.field} {each.reason}" for each in wrong[:MISFITS_MAX])
         raise InvalidValueError(f"the body does not fit: {listed}")
-    return orjson.dumps(value).decode()
+    return payload_of(value, what="the body")
 
 
 def _delivery(request: CheckedRequest[None, bytes], callback_id: UUID) -> str:

@@ -7,10 +7,8 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.limits import PAYLOAD
 from cortex.domain.policy import NAME_MAX
-from cortex.domain.signals import KEY_CHARS_MAX, NAME_CHARS_MAX, check_key, check_name
-from cortex.durable.codec import encode
+from cortex.domain.signals import KEY_CHARS_MAX, NAME_CHARS_MAX, check_key, check_name, payload_of
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.cursor import limit_field
@@ -87,7 +85,7 @@ async def _send(
     check_name(name)
     if key is not None:
         check_key(key)
-    payload = encode(given, what=f"signal {name!r:.60}", limit=PAYLOAD)
+    payload = payload_of(given, what=f"signal {name!r:.60}")
     caller = requested.principal
 
     async def work(db: Database) -> UUID:

@@ -309,6 +309,12 @@ class FakeBackend(StoreBackend, StoreJobs):
         self.change(job_id, status="CANCELLED", cancelled_by=by)
         return "cancelled"
 
+    async def signal(self, job_id: UUID, name: str, payload: str, *, by: str) -> str:
+        await self._act(f"signal {name} {payload}", job_id, by)
+        if JobStatus(self.rows[job_id]["status"]).is_terminal:
+            raise ConflictError(f"job {job_id} is {self.rows[job_id]['status']}: it has ended")
+        return f"{name} sent"
+
     async def retry(self, job_id: UUID, *, by: str) -> str:
         await self._act("retry", job_id, by)
         if JobStatus(self.rows[job_id]["status"]).is_terminal:

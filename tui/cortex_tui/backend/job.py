@@ -12,7 +12,7 @@ from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
 from cortex.domain.people import Identity
 from cortex.postgres.database import Database
-from cortex.store import budgets, job_screen, jobs, steps
+from cortex.store import budgets, job_screen, jobs, signals, steps
 from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex_tui.backend.listening import Heard, Listeners, Listening, OnStatus
@@ -72,6 +72,7 @@ class StoreJob:
             "steps": await steps.page(self._db, job_id, after=after, limit=STEPS_MAX),
             "attempts": await jobs.attempts(self._db, job_id, limit=STEPS_MAX),
             "history": await jobs.history(self._db, job_id, limit=STEPS_MAX),
+            "signals": await signals.of_job(self._db, job_id, limit=STEPS_MAX),
         }
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:

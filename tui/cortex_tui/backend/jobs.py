@@ -10,7 +10,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database
-from cortex.store import job_choice, job_pages, job_refresh, jobs, retries, why
+from cortex.store import job_choice, job_pages, job_refresh, jobs, retries, signals, why
 from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import ALL, JobPage, WayIn
 from cortex.store.job_refresh import ListReading
@@ -74,6 +74,11 @@ class StoreJobs:
     async def cancel(self, job_id: UUID, *, by: str) -> str:
         found = await jobs.cancel(self._db, job_id, by=by, reason="")
         return "asked; its pod stops it" if found.after is JobStatus.RUNNING else "cancelled"
+
+    async def signal(self, job_id: UUID, name: str, payload: str, *, by: str) -> str:
+        """Send a signal, `payload` as JSON text; return the outcome."""
+        await signals.send(self._db, name, payload, job=job_id, by=by, credential=self._credential)
+        return f"{name} sent"
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
         """Let a job retry now; return the outcome."""

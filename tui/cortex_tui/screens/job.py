@@ -202,5 +202,7 @@ class JobScreen(Frame):
         if (asking := job_actions.retry(self.context, self.strip, self._job.row)) is not None:
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
-    def action_raise_budget(self) -> None:
-        job_actions.raise_budget(self.context, self.strip, self._job.row)
+    def action_ask(self, what: str) -> None:
+        """Ask for a signal to the job, or for a new limit of its budget."""
+        asking = {"signal": job_actions.signal, "budget": job_actions.raise_budget}
+        asking[what](self.context, self.strip, self._job.row)

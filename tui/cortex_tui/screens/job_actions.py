@@ -16,7 +16,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.people import Identity
 from cortex.domain.safe import safe
-from cortex.domain.waiting import EffectWait
+from cortex.domain.waiting import SIGNAL, EffectWait
 from cortex.store.job_screen import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
@@ -28,12 +28,13 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON
 from cortex_tui.model.amount import AmountQuestion
 from cortex_tui.model.selected import Selected
+from cortex_tui.model.signalling import SignalQuestion
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
-from cortex_tui.screens.reasoned import propose_change
+from cortex_tui.screens.reasoned import propose_change, put
 from cortex_tui.widgets.strip_line import StripLine
 
 READING: Final = "reading …"
@@ -75,6 +76,32 @@ def cancel(context: AppContext, strip: StripLine, row: JobRow | None) -> None:
         work=lambda: context.backend.jobs.cancel(job_id, by=by),
     )
     context.actions.propose(strip, action)
+
+
+def signal(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Ask for a signal to send to a job; the name is that for which it waits."""
+    if row is None:
+        strip.show("this job is not read yet", "dim")
+        return
+    if row.status.is_terminal:
+        strip.show(f"{safe(job_words(row))} has ended: it receives no signals", "warn")
+        return
+    job_id, by = row.id, context.session.actor
+    awaited = row.waiting_on or ""
+    name = awaited.removeprefix(SIGNAL) if awaited.startswith(SIGNAL) else ""
+    question = SignalQuestion(safe(job_words(row)), name=name)
+
+    def act() -> Action:
+        name, payload = question.name, question.payload
+        return Action(
+            question=f"send signal {name} to {job_words(row)}",
+            command=("jobs", "signal", str(job_id)),
+            name=name,
+            options=() if payload == "null" else ("--data", payload),
+            work=lambda: context.backend.jobs.signal(job_id, name, payload, by=by),
+        )
+
+    put(context, strip, question, act)
 
 
 def retry(
