@@ -78,6 +78,7 @@ class StepKind(StrEnum):
     EMIT = "emit"
     CHILD = "child"
     """Jobs that it submitted, or how they ended."""
+    FIRST = "first"
 
 
 @attrs.frozen(kw_only=True)

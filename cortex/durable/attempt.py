@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -25,6 +26,7 @@ from cortex.domain.prices import PriceTable
 from cortex.domain.signals import ReceivedSignal
 from cortex.domain.timeouts import check_step_timeout
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
+from cortex.durable.contenders import Contender
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal
 from cortex.durable.progress import PartialAnswer
@@ -395,7 +397,9 @@ class Attempt:
         "_limits",
         "_token",
         "claim",
+        "contenders",
         "final",
+        "instants",
         "journal",
         "kept_files",
         "services",
@@ -419,6 +423,10 @@ class Attempt:
         self._limits: JobLimits | None = None
         self._ends_at = trio.current_time() + claim.left_s
         self._token = trio.lowlevel.current_trio_token()
+        self.contenders: dict[str, Contender] = {}
+        """Waits that job code has made, by their keys: see `Context.first`."""
+        self.instants: dict[str, datetime] = {}
+        """Ends of waits that this attempt has fixed, by the keys of their steps."""
 
     @property
     def job_id(self) -> UUID:

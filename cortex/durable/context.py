@@ -59,8 +59,10 @@ from cortex.durable.codec import (
     input_of,
     refuse_unstorable,
 )
+from cortex.durable.contenders import Contender, WaitKind
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.files import keep_all, with_references
+from cortex.durable.first_of import Winner, first_of
 from cortex.durable.gates import Decision, Gate, own_gate, refused
 from cortex.durable.generation import Generated
 from cortex.durable.job_log import write_line
@@ -405,9 +407,13 @@ class Context:
             return StepOutcome(value=(await clock.now() + length).isoformat())
 
         async def wait() -> None:
-            end = await self._journal.once(StepKind.STEP, key, given=given, run=fix)
-            await sleep_until(datetime.fromisoformat(end), name=name, clock=clock)
+            instant = self._attempt.instants.get(key)
+            if instant is None:
+                end = await self._journal.once(StepKind.STEP, key, given=given, run=fix)
+                self._attempt.instants[key] = instant = datetime.fromisoformat(end)
+            await sleep_until(instant, name=name, clock=clock)
 
+        self._attempt.contenders[key] = Contender(WaitKind.SLEEP, wait)
         return self._journal.promised(key, wait())
 
     @overload
@@ -462,7 +468,9 @@ class Context:
         reception = Reception.checked(name, type, key=key, timeout=timeout, default=default)
         step = self._journal.key(name)
         until = self._journal.key(f"{step} {UNTIL}")
-        return self._journal.promised(step, receive(self._attempt, step, until, reception))
+        look = partial(receive, self._attempt, step, until, reception)
+        self._attempt.contenders[step] = Contender(WaitKind.SIGNAL, look)
+        return self._journal.promised(step, look())
 
     async def sleep_until(self, name: str, instant: datetime, *, short_s: float = SHORT_S) -> None:
         """Wait for an instant that is in the record, such as one of a payload or of a step.
@@ -1302,6 +1310,7 @@ class Context:
                 raise refused(decision, key)
             return decision
 
+        self._attempt.contenders[key] = Contender(WaitKind.APPROVAL, ask)
         return self._journal.promised(key, ask())
 
     async def _repeated(
@@ -1312,6 +1321,38 @@ class Context:
         return await repeated(
             call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
+
+    @overload
+    def first(
+        self, one: Awaitable[One], two: Awaitable[Two], /, *, name: str = "first"
+    ) -> Coroutine[None, None, Winner[One | Two]]: ...
+    @overload
+    def first(
+        self,
+        one: Awaitable[One],
+        two: Awaitable[Two],
+        three: Awaitable[Three],
+        /,
+        *,
+        name: str = "first",
+    ) -> Coroutine[None, None, Winner[One | Two | Three]]: ...
+    @overload
+    def first(
+        self, *waits: Awaitable[Result], name: str = "first"
+    ) -> Coroutine[None, None, Winner[Result]]: ...
+    def first(
+        self, *waits: Awaitable[Any], name: str = "first"
+    ) -> Coroutine[None, None, Winner[Any]]:
+        """Wait for the first of several; the others are withdrawn.
+
+        Of `receive`, `sleep`, `approve`, results of children, and plain steps. Returns which one
+        it was, by its `name` and `index`, and its `value`; raises the error of one that ends with
+        one, such as `DeniedError`. If several are over when the job looks, the first argument of
+        them wins. A signal of a loser stays in its queue, a request to people is cancelled, a
+        child is cancelled unless it is detached, a step that runs is cancelled. `name` is that of
+        the step that records the winner; concurrent code gives each its own.
+        """
+        return first_of(self._attempt, name, waits)
 
     @overload
     async def gather(self, one: Awaitable[One], two: Awaitable[Two], /) -> tuple[One, Two]: ...

@@ -543,6 +543,19 @@ class Journal:
         self._promised[key] = step
         return step
 
+    def key_of(self, wait: object) -> str | None:
+        """Return the key of a step that job code has made and not awaited yet."""
+        return next((key for key, step in self._promised.items() if step is wait), None)
+
+    def adopt(self, key: str, parts: Sequence[str]) -> None:
+        """Take steps as parts of another one, which binds them no longer than it lasts itself."""
+        self._replay.adopt(key, parts)
+
+    def seq_of(self, key: str) -> int | None:
+        """Return the place in the record of a step that an earlier attempt has recorded."""
+        memo = self._memo.get(key)
+        return None if memo is None else memo.seq
+
     def close(self) -> None:
         """Close the steps that were never awaited, so that Python does not warn of them."""
         for step in self._promised.values():

@@ -95,6 +95,11 @@ class Replay:
         self.mark_requested(key)
         self._forget_below(key)
 
+    def adopt(self, key: str, parts: Sequence[str]) -> None:
+        """Take steps as parts of step `key`, whether they are on record or not."""
+        if self._left:
+            self._children.setdefault(key, []).extend(parts)
+
     def broke_off(self, key: str, *, is_failure: bool) -> None:
         """A step of this attempt was left by an error: its function gets no further.
 

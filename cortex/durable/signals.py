@@ -135,6 +135,8 @@ async def receive(attempt: Attempt, key: str, until_key: str, reception: Recepti
 
 async def _until(attempt: Attempt, until_key: str, reception: Reception) -> datetime:
     """Return until when the step waits: fixed when it first has to."""
+    if (fixed := attempt.instants.get(until_key)) is not None:
+        return fixed
 
     async def fix() -> StepOutcome:
         length = timedelta(seconds=reception.timeout_s or 0.0)
@@ -142,7 +144,8 @@ async def _until(attempt: Attempt, until_key: str, reception: Reception) -> date
 
     given = input_of({"until": "any"}, what="the end of a wait")
     end = await attempt.journal.once(StepKind.STEP, until_key, given=given, run=fix)
-    return datetime.fromisoformat(end)
+    attempt.instants[until_key] = instant = datetime.fromisoformat(end)
+    return instant
 
 
 def _wish(reception: Reception, delay_s: float | None, until: datetime | None) -> Suspended:

@@ -1,5 +1,8 @@
 """Durable timers: a job waits for an instant of the database's clock and holds nothing."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -32,6 +35,19 @@ def timer_input(length: timedelta) -> StepInput:
 _ANY_LENGTH: Final = input_of({"seconds": "any"}, what="length of a timer")
 
 
+_is_outside: Final[ContextVar[bool]] = ContextVar("waits outside", default=False)
+
+
+@contextmanager
+def waits_outside() -> Iterator[None]:
+    """Let the job leave its pod even for a short rest: it waits for other things, too."""
+    token = _is_outside.set(True)
+    try:
+        yield
+    finally:
+        _is_outside.reset(token)
+
+
 class DatabaseClock(Protocol):
     """Reads the clock that all pods share; given by the pod."""
 
@@ -48,7 +64,7 @@ async def sleep_until(
     if instant.tzinfo is None:
         raise UsageError(f"timer {name!r}: {instant.isoformat()} has no time zone")
     left_s = (instant - await clock.now()).total_seconds()
-    if left_s > short_s:
+    if left_s > (0.0 if _is_outside.get() else short_s):
         raise Suspended(SLEEP, name, delay_s=left_s)
     if left_s > 0:
         await trio.sleep(left_s)

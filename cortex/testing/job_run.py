@@ -274,6 +274,9 @@ class JobRun:
     async def _wait(self, wish: Suspend, clock: RunClock) -> None:
         """Let pass what the job waits for."""
         arrives_s = self.record.signals.next_s(wish.waits)
+        is_ended_else = wish.delay_s is not None or arrives_s is not None
+        if is_ended_else and self._decide(wish, clock, is_needed=False):
+            return
         if arrives_s is not None:
             left_s = max(0.0, arrives_s - trio.current_time())
             await trio.sleep(left_s if wish.delay_s is None else min(left_s, wish.delay_s))
@@ -285,7 +288,7 @@ class JobRun:
                 if why is not None:
                     self.stuck(why)
         elif wish.requests or wish.awaited or wish.unknown:
-            self._decide(wish, clock)
+            self._decide(wish, clock, is_needed=True)
             self._find_out(wish)
         elif wish.waits:
             sends = ", or ".join(
@@ -297,8 +300,12 @@ class JobRun:
         else:
             self.stuck(f"waits for a person: {wish.error}")
 
-    def _decide(self, wish: Suspend, clock: RunClock) -> None:
-        """Let people answer all questions."""
+    def _decide(self, wish: Suspend, clock: RunClock, *, is_needed: bool) -> bool:
+        """Let people answer all questions; return whether there is a new answer.
+
+        `is_needed`: only they end the wait.
+        """
+        has_answer = False
         for request in wish.requests:
             self.record.ask(request)
         for key, request in self.record.questions.items():
@@ -308,15 +315,19 @@ class JobRun:
                 decision = self.people.decide(request, job_id=self.job_id, at=clock.read())
             except ValueError as error:
                 self.stuck(f"waits for an impossible decision: {error}")
-                return
+                return False
+            if decision is None and not is_needed:
+                continue
             if decision is None:
                 name = request.tool or key
                 self.stuck(
                     f"waits for approval {key!r}, and nobody decides: call cortex.approve_all(), "
                     f"cortex.approve({name!r}) or cortex.deny({name!r}) before it runs"
                 )
-                return
+                return False
             self.record.decisions[key] = decision
+            has_answer = True
+        return has_answer
 
     def _find_out(self, wish: Suspend) -> None:
         """Let a person look at the other side of effects of unknown outcome."""

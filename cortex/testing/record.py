@@ -3,12 +3,14 @@
 Takes what a committer takes. An attempt that was killed gets nothing more into it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import attrs
+import orjson
 import trio
 
 from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided
@@ -23,6 +25,7 @@ from cortex.domain.job import (
     Past,
     Publish,
     StepDone,
+    StepKind,
 )
 from cortex.domain.signals import ReceivedSignal
 from cortex.durable.journal import Recorded
@@ -98,6 +101,14 @@ class JobRecord:
         self.questions[request.key] = request
         self.decisions.pop(request.key, None)
 
+    def withdraw(self, losers: Mapping[str, Any]) -> None:
+        """Withdraw what a step of kind `first` names, as the database does."""
+        for key in losers.get("approvals", ()):
+            if key not in self.decisions:
+                self.questions.pop(key, None)
+        for key in losers.get("signals", ()):
+            self.signals.withdraw(key)
+
     def covers(self, intent: EffectIntent) -> bool:
         """Return whether people have approved a call as it is intended."""
         return any(
@@ -146,6 +157,8 @@ class AttemptRecord:
             self._ended(calls, operation)
         self.reach(f"after {what} ran, before it was recorded")
         self.job.steps.append(operation)
+        if operation.kind is StepKind.FIRST:
+            self.job.withdraw(orjson.loads(operation.output))
         if effect is not None:
             self.job.ledger.step(effect)
         self.reach(f"after {what} was recorded")

@@ -37,6 +37,7 @@ STYLES: Final[Mapping[str, str]] = {
     StepKind.MESSAGE: "accent",
     StepKind.PATCH: "dim",
     StepKind.EMIT: "done",
+    StepKind.FIRST: "done",
 }
 """The colour of a bar, here and in the terminal UI."""
 

@@ -4,7 +4,8 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,
     seq int NOT NULL CHECK (seq >= 1),
     attempt int NOT NULL,
-    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message', 'patch', 'emit', 'child')),
+    kind text NOT NULL
+        CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message', 'patch', 'emit', 'child', 'first')),
     key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
     digest bytea NOT NULL,
     started_at timestamptz NOT NULL,
@@ -26,7 +27,7 @@ COMMENT ON COLUMN cortex.job_step.kind IS
     'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with '
     'an outside result · approval: a decision · message: a message that it published '
     '· patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job '
-    '· child: jobs that it submitted, or how they ended.';
+    '· child: jobs that it submitted, or how they ended · first: which of several waits ended first.';
 COMMENT ON COLUMN cortex.job_step.key IS 'Its name in the job''s code; unique within the job.';
 COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay with another input has diverged.';
 COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';

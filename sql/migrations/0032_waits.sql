@@ -107,3 +107,41 @@ END $$;
 COMMENT ON FUNCTION cortex.wake_waiting IS
     'Gives tasks to jobs that have what they wait for, for up to so many rows of cortex.job_wake. Returns how many rows were '
     'handled, how many jobs got a task, and how much is to be looked at again: jobs that others hold, keys with more jobs.';
+
+-- ------------------------------------------------------------------ the first of several waits
+
+CREATE FUNCTION cortex.first_withdraws() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    line uuid;
+BEGIN
+    -- Its pod holds the task: nobody decides a request of the job, and no other attempt takes a signal, meanwhile.
+    IF NEW.output->'approvals' IS NOT NULL THEN
+        UPDATE cortex.approval a
+        SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL, reason = 'its job goes on without it'
+        WHERE a.job_id = NEW.job_id AND a.status = 'PENDING'
+          AND a.key IN (SELECT json_array_elements_text(NEW.output->'approvals'));
+    END IF;
+    IF NEW.output->'signals' IS NOT NULL THEN
+        line := (SELECT coalesce(j.lineage_id, j.id) FROM cortex.job_record j WHERE j.id = NEW.job_id);
+        WITH back AS (
+            UPDATE cortex.signal s SET taken_by = NULL, taken_line = NULL, taken_step = NULL, taken_at = NULL
+            FROM json_array_elements_text(NEW.output->'signals') AS loser(step)
+            WHERE s.taken_line = line AND s.taken_step = loser.step AND s.taken_at IS NOT NULL
+            RETURNING s.tenant, s.name, s.key
+        )
+        -- Another job may wait for one of a key; this one runs.
+        INSERT INTO cortex.job_wake (tenant, name, key)
+        SELECT DISTINCT b.tenant, b.name, b.key FROM back b WHERE b.key IS NOT NULL;
+        IF FOUND THEN
+            PERFORM pg_notify('cortex_wake', '');
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex.first_withdraws IS
+    'Withdraws what has lost against the first of several waits: requests to people are cancelled, signals are the first of '
+    'their queues again.';
+CREATE TRIGGER first_withdraws AFTER INSERT ON cortex.job_step
+    FOR EACH ROW WHEN (NEW.kind = 'first' AND NEW.attempt > 0) EXECUTE FUNCTION cortex.first_withdraws();
+REVOKE EXECUTE ON FUNCTION cortex.first_withdraws() FROM PUBLIC;

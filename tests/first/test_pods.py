@@ -57,3 +57,58 @@ def test_killed_pods_leave_what_a_job_shows(
         *("uuid", "now", "emit", "emit#2", "emit#3", "held", "emit#4")
     ]
     assert_one_truth(pods.dsn)
+
+
+def send(dsn: str, job_id: UUID, payload: int) -> None:
+    sql(
+        dsn,
+        "SELECT cortex.send_signal('go', $2::jsonb, key => $1)",
+        str(job_id),
+        json.dumps(payload),
+    )
+
+
+def requests(dsn: str, job_id: UUID) -> list[str]:
+    query = "SELECT status FROM cortex.approval WHERE job_id = $1 ORDER BY seq"
+    return [row["status"] for row in sql(dsn, query, job_id)]
+
+
+@pytest.mark.parametrize(
+    "job_type, point",
+    [
+        ("buys", "after_suspend:1"),
+        ("buys", "before_step:3"),
+        ("buys-apart", "after_step:3"),
+    ],
+)
+def test_killed_pods_agree_on_the_first_of_several(pods: Pods, job_type: str, point: str) -> None:
+    job_id = submit(pods.dsn, job_type)
+    first = pods.start(*APP, crash_at=point)
+    eventually(lambda: requests(pods.dsn, job_id) == ["PENDING"], what="people are asked")
+    send(pods.dsn, job_id, 1)
+    send(pods.dsn, job_id, 2)
+    eventually(lambda: not first.is_alive, what="the first pod dies")
+    pods.start(*APP)
+    row = until_status(pods.dsn, job_id, "COMPLETED")
+    assert row["result"] == ["go", 1, 2]
+    assert requests(pods.dsn, job_id) == ["CANCELLED"]
+    listed = run_cli("approvals", "ls", "--json", dsn=pods.dsn, folder=pods.folder)
+    assert listed.document["approvals"] == []
+    assert_one_truth(pods.dsn)
+
+
+def test_timer_and_decision_both_end_a_wait(pods: Pods) -> None:
+    late, asked = submit(pods.dsn, "buys", {"timer_s": 0.5}), submit(pods.dsn, "buys")
+    pods.start(*APP)
+    row = until_status(pods.dsn, late, "COMPLETED")
+    assert (row["result"], requests(pods.dsn, late)) == (["too late", None, None], ["CANCELLED"])
+    eventually(lambda: requests(pods.dsn, asked) == ["PENDING"], what="people are asked")
+    (request,) = sql(pods.dsn, "SELECT id FROM cortex.approval WHERE status = 'PENDING'")
+    decided = run_cli(
+        *("approvals", "approve", str(request["id"]), "--as", "ann", "--yes"),
+        dsn=pods.dsn,
+        folder=pods.folder,
+    )
+    assert decided.exit_code == 0, decided.stderr
+    assert until_status(pods.dsn, asked, "COMPLETED")["result"] == ["buy", None, None]
+    assert_one_truth(pods.dsn)

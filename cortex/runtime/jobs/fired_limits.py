@@ -28,6 +28,7 @@ PHASES: Final = {
     StepKind.PATCH: Phase.STEP,
     StepKind.EMIT: Phase.STEP,
     StepKind.CHILD: Phase.STEP,
+    StepKind.FIRST: Phase.STEP,
 }
 SCOPES_IN_JOB: Final = frozenset(Scope) - {Scope.JOB}
 ACTIONS: Final = {

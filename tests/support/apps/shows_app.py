@@ -41,3 +41,20 @@ async def shows_apart(ctx: Context, gate: str) -> dict[str, Any]:
     """The same in a process of its own."""
     shown: dict[str, Any] = await shows.handler(ctx, gate=gate)
     return shown
+
+
+@job("buys")
+async def buys(ctx: Context, timer_s: float = 86_400.0) -> list[Any]:
+    """Buy once anybody agrees, or a signal comes, or time is over; then take what is left."""
+    winner = await ctx.first(
+        ctx.sleep("too late", timer_s), ctx.approve("buy"), ctx.receive("go", key=str(ctx.job_id))
+    )
+    left = await ctx.receive("go", timeout=0.0, default=None, key=str(ctx.job_id))
+    return [winner.name, winner.value if winner.name == "go" else None, left]
+
+
+@job("buys-apart", isolated=True)
+async def buys_apart(ctx: Context, timer_s: float = 86_400.0) -> list[Any]:
+    """The same in a process of its own."""
+    bought: list[Any] = await buys.handler(ctx, timer_s=timer_s)
+    return bought
