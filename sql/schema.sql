@@ -562,7 +562,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job · child: jobs that it submitted, or how they ended.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes · emit: a chunk of output for those who follow the job · child: jobs that it submitted, or how they ended · first: which of several waits ended first.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -577,7 +577,7 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text, 'emit'::text, 'child'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text, 'emit'::text, 'child'::text, 'first'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX job_step_patch ON cortex.job_step USING btree (job_id) WHERE kind = 'patch'::text;
@@ -6317,6 +6317,44 @@ BEGIN
     END IF;
     RETURN NEXT;
 END $function$;
+
+-- Withdraws what has lost against the first of several waits: requests to people are cancelled, signals are the first of their queues again.
+CREATE FUNCTION cortex.first_withdraws()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    line uuid;
+BEGIN
+    -- Its pod holds the task: nobody decides a request of the job, and no other attempt takes a signal, meanwhile.
+    IF NEW.output->'approvals' IS NOT NULL THEN
+        UPDATE cortex.approval a
+        SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL, reason = 'its job goes on without it'
+        WHERE a.job_id = NEW.job_id AND a.status = 'PENDING'
+          AND a.key IN (SELECT json_array_elements_text(NEW.output->'approvals'));
+    END IF;
+    IF NEW.output->'signals' IS NOT NULL THEN
+        line := (SELECT coalesce(j.lineage_id, j.id) FROM cortex.job_record j WHERE j.id = NEW.job_id);
+        WITH back AS (
+            UPDATE cortex.signal s SET taken_by = NULL, taken_line = NULL, taken_step = NULL, taken_at = NULL
+            FROM json_array_elements_text(NEW.output->'signals') AS loser(step)
+            WHERE s.taken_line = line AND s.taken_step = loser.step AND s.taken_at IS NOT NULL
+            RETURNING s.tenant, s.name, s.key
+        )
+        -- Another job may wait for one of a key; this one runs.
+        INSERT INTO cortex.job_wake (tenant, name, key)
+        SELECT DISTINCT b.tenant, b.name, b.key FROM back b WHERE b.key IS NOT NULL;
+        IF FOUND THEN
+            PERFORM pg_notify('cortex_wake', '');
+        END IF;
+    END IF;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.first_withdraws() FROM PUBLIC;
+
+CREATE TRIGGER first_withdraws AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'first'::text AND new.attempt > 0) EXECUTE FUNCTION cortex.first_withdraws();
 
 -- Events from outside for jobs: those that wait to be received, and those that were.
 CREATE TABLE cortex.signal (

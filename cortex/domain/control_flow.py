@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cortex.domain.waiting import CODE, SLEEP
+from cortex.domain.waits import DecisionWait
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -84,12 +85,23 @@ def together(wishes: Sequence[Suspended]) -> Suspended:
         wish = min(wishes, key=_patience)
     else:
         wish = max(others, key=_patience)
+        _let_times_end(wish, wishes)
     if len(wishes) > 1:
         wish.requests = tuple(request for each in wishes for request in each.requests)
         wish.awaited = tuple(awaited for each in wishes for awaited in each.awaited)
         wish.unknown = tuple(unknown for each in wishes for unknown in each.unknown)
-        wish.waits = tuple(wait for each in wishes for wait in each.waits)
+        wish.waits = tuple(dict.fromkeys(wait for each in wishes for wait in each.waits))
     return wish
+
+
+def _let_times_end(wish: Suspended, wishes: Sequence[Suspended]) -> None:
+    """Have a wish to wait for people end with the first time of waits beside it, too."""
+    times = [each.delay_s for each in wishes if each.waits and each.delay_s is not None]
+    asked = [request.id for each in wishes for request in each.requests]
+    asked += [awaited for each in wishes for awaited in each.awaited]
+    if wish.delay_s is None and times and asked:
+        wish.delay_s = min(times)
+        wish.waits = (*wish.waits, *(DecisionWait(id=each) for each in dict.fromkeys(asked)))
 
 
 def _patience(wish: Suspended) -> float:

@@ -29,7 +29,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
-from cortex.domain.waiting import BATCH, CODE, PERSON, SLEEP
+from cortex.domain.waiting import BATCH, CHILD, CODE, PERSON, SIGNAL, SLEEP
 
 SHOWN_CHARS_MAX: Final = 80
 """Of a word in an error."""
@@ -66,6 +66,10 @@ class Wait(StrEnum):
     """Anything else that a person has to do: give an account credit, accept a changed tool."""
     SLEEP = "sleep"
     """A timer of its own code, which no person has to end."""
+    SIGNAL = "signal"
+    """A signal, which something outside sends."""
+    CHILD = "child"
+    """Jobs that it has submitted, which end."""
     BATCH = "batch"
     """A model call in a batch, which its provider ends within a day."""
     CODE = "code"
@@ -83,6 +87,10 @@ def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:  # noqa: 
         return Wait.BUDGET
     if on.startswith(TRUST):
         return Wait.PERSON
+    if on.startswith((SIGNAL, CHILD)):
+        return Wait.SIGNAL if on.startswith(SIGNAL) else Wait.CHILD
+    if on.startswith(APPROVAL):
+        return Wait.ASKS  # also beside a timer
     if status is JobStatus.RETRY:
         return {SLEEP: Wait.SLEEP, BATCH: Wait.BATCH}.get(on)
     if on.startswith(UNKNOWN_EFFECT):
@@ -105,8 +113,10 @@ class StateTerm:
 
 
 _APPR: Final = JobStatus.WAITING_FOR_APPROVAL
+_OF_PEOPLE: Final = (APPROVAL, UNKNOWN_EFFECT, BUDGET, QUOTA, PERSON, TRUST)
+"""What a job in that state waits for, if people end its wait; signals and children also do so."""
 _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
-    Wait.ASKS: (StateTerm(_APPR, APPROVAL),),
+    Wait.ASKS: tuple(StateTerm(status, APPROVAL) for status in (_APPR, JobStatus.RETRY)),
     Wait.EFFECT: (StateTerm(_APPR, UNKNOWN_EFFECT),),
     Wait.BUDGET: tuple(
         StateTerm(status, prefix)
@@ -115,6 +125,8 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     ),
     Wait.PERSON: (StateTerm(_APPR, PERSON), StateTerm(JobStatus.RETRY, TRUST)),
     Wait.SLEEP: (StateTerm(JobStatus.RETRY, SLEEP),),
+    Wait.SIGNAL: tuple(StateTerm(status, SIGNAL) for status in (_APPR, JobStatus.RETRY)),
+    Wait.CHILD: tuple(StateTerm(status, CHILD) for status in (_APPR, JobStatus.RETRY)),
     Wait.BATCH: (StateTerm(JobStatus.RETRY, BATCH),),
     Wait.CODE: tuple(
         StateTerm(status, CODE)
@@ -125,6 +137,7 @@ STATE_NAMES: Final = (*STATE_WORDS.values(), *Wait)
 """The words of `status:` that people type."""
 _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},
+    STATE_WORDS[_APPR]: tuple(StateTerm(_APPR, prefix) for prefix in _OF_PEOPLE),
     **{status.value.lower(): (StateTerm(status),) for status in JobStatus},
     **_WAITS,
 }

@@ -200,6 +200,9 @@ def named(waiting_on: str) -> str:
         rest = waiting_on.removeprefix(prefix)
         if rest != waiting_on:
             return f"{text} …{rest[-ID_DIGITS:]}"
+    for prefix, text in ((SIGNAL, "signal"), (CHILD, "children of")):
+        if waiting_on.startswith(prefix):
+            return f"{text} {waiting_on.removeprefix(prefix)}"
     if waiting_on in _NAMED:
         return _NAMED[waiting_on]
     if waiting_on.startswith(QUOTA):

@@ -173,6 +173,20 @@ class MisfitFacts:
 
 
 @attrs.frozen(kw_only=True)
+class WaitFacts:
+    """One of the things that wake a suspended job."""
+
+    kind: str
+    """`signal`, `child` or `approval`."""
+    name: str
+    """Of the signal; the key of the step that has begun the children; the id of the request."""
+    key: str | None = None
+    """The key that the signal is sent to; None: the job."""
+    awaited: Awaited | None = None
+    """The request for approval."""
+
+
+@attrs.frozen(kw_only=True)
 class WhyFacts:
     """All that is known of a job at one instant of the database's clock."""
 
@@ -214,3 +228,5 @@ class WhyFacts:
     deaf: DeafFacts | None = None
     misfits: tuple[MisfitFacts, ...] = ()
     """One for each code that looked and did not fit, the last one first."""
+    waits: tuple[WaitFacts, ...] = ()
+    """What wakes it before its time: any of these."""

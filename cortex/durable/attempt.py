@@ -393,13 +393,13 @@ class Attempt:
     """What job code, its effects and its tools know of their attempt."""
 
     __slots__ = (
+        "_contenders",
         "_ends_at",
+        "_instants",
         "_limits",
         "_token",
         "claim",
-        "contenders",
         "final",
-        "instants",
         "journal",
         "kept_files",
         "services",
@@ -423,10 +423,9 @@ class Attempt:
         self._limits: JobLimits | None = None
         self._ends_at = trio.current_time() + claim.left_s
         self._token = trio.lowlevel.current_trio_token()
-        self.contenders: dict[str, Contender] = {}
-        """Waits that job code has made, by their keys: see `Context.first`."""
-        self.instants: dict[str, datetime] = {}
-        """Ends of waits that this attempt has fixed, by the keys of their steps."""
+        # Made when they are used: most attempts wait for nothing.
+        self._contenders: dict[str, Contender] | None = None
+        self._instants: dict[str, datetime] | None = None
 
     @property
     def job_id(self) -> UUID:
@@ -441,6 +440,20 @@ class Attempt:
     def lineage_id(self) -> UUID:
         """The first job of the lineage that this one continues; itself, if it is the first."""
         return self.claim.lineage_id or self.claim.lease.job_id
+
+    @property
+    def contenders(self) -> dict[str, Contender]:
+        """Waits that job code has made, by their keys: see `Context.first`."""
+        if self._contenders is None:
+            self._contenders = {}
+        return self._contenders
+
+    @property
+    def instants(self) -> dict[str, datetime]:
+        """Ends of waits that this attempt has fixed, by the keys of their steps."""
+        if self._instants is None:
+            self._instants = {}
+        return self._instants
 
     @property
     def published(self) -> Published:

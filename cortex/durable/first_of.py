@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 import trio
 
+from cortex.domain.approvals.approval import APPROVAL
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import (
     ApprovalExpiredError,
@@ -27,7 +28,7 @@ from cortex.domain.errors import (
     UsageError,
 )
 from cortex.domain.job import StepKind
-from cortex.domain.waiting import APPROVAL, CHILD, SIGNAL, SLEEP
+from cortex.domain.waiting import CHILD, SIGNAL, SLEEP
 from cortex.domain.waits import DecisionWait
 from cortex.durable.attempt import Attempt
 from cortex.durable.codec import StepInput, input_of

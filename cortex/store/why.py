@@ -22,6 +22,7 @@ from cortex.domain.why_facts import (
     PauseFacts,
     QueueFacts,
     TaskFacts,
+    WaitFacts,
     WhyFacts,
 )
 from cortex.postgres.database import Database, Record
@@ -62,6 +63,7 @@ def _facts(row: Record) -> WhyFacts:
         last=_last(row),
         deaf=_deaf(row),
         misfits=() if row["misfits"] is None else _misfits(orjson.loads(row["misfits"])),
+        waits=() if row["waits"] is None else _waits(orjson.loads(row["waits"])),
     )
 
 
@@ -176,6 +178,10 @@ def _budget(row: Record) -> BudgetFacts | None:
 
 def _misfits(rows: Sequence[Mapping[str, Any]]) -> tuple[MisfitFacts, ...]:
     return tuple(MisfitFacts(**{**row, "at": datetime.fromisoformat(row["at"])}) for row in rows)
+
+
+def _waits(rows: Sequence[Mapping[str, Any]]) -> tuple[WaitFacts, ...]:
+    return tuple(WaitFacts(**{**row, "awaited": awaited_of(row["awaited"])}) for row in rows)
 
 
 def _last(row: Record) -> AttemptFacts | None:

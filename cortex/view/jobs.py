@@ -17,8 +17,10 @@ from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import (
     BATCH,
+    CHILD,
     CODE,
     PERSON,
+    SIGNAL,
     SLEEP,
     ApprovalWait,
     EffectWait,
@@ -113,6 +115,8 @@ _WAITS: Final = {
     Wait.BUDGET: State("$", Wait.BUDGET, APPR),
     Wait.PERSON: State("!", Wait.PERSON, APPR),
     Wait.SLEEP: State("◔", Wait.SLEEP, STATE_WORDS[JobStatus.PENDING]),
+    Wait.SIGNAL: State("◇", Wait.SIGNAL, STATE_WORDS[JobStatus.PENDING]),
+    Wait.CHILD: State("▷", Wait.CHILD, STATE_WORDS[JobStatus.PENDING]),
     Wait.BATCH: State("▤", Wait.BATCH, STATE_WORDS[JobStatus.PENDING]),
     Wait.CODE: State("≠", Wait.CODE, APPR),
 }
@@ -204,6 +208,8 @@ def _remark_on_waiting(row: JobRow) -> str:
     left_s = (row.next_retry_at - row.now).total_seconds()
     if waiting_on == SLEEP:
         text, does = row.why or "", "wakes"
+    elif waiting_on.startswith((SIGNAL, CHILD)):
+        text, does = row.why or f"waits for {named(waiting_on)}", "times out"
     else:
         text, does = row.why or (f"waits for {named(waiting_on)}" if waiting_on else ""), "retries"
     when = f"{does} in {span(left_s)}" if left_s > 0 else f"{does} now"
@@ -277,6 +283,10 @@ def move_text(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
 def retry_text(attempt: EndedEarly) -> str:  # noqa: PLR0911 -- a table
     """Return what follows an attempt, a worker attempt or a retry, and when."""
     due_at, ended_at = attempt.due_at, attempt.ended_at
+    source = attempt.error_source or ""
+    if attempt.outcome == "suspended" and source.startswith((SIGNAL, CHILD)):
+        over = "" if due_at is None else f", at most {span((due_at - ended_at).total_seconds())}"
+        return f"waits for {named(source)}{over}, no retry used"
     if due_at is None:
         return "a person decides"
     wait_s = (due_at - ended_at).total_seconds()

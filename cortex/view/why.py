@@ -2,6 +2,8 @@
 
 Pure: takes the job's `WhyFacts`, all read at one instant. If several causes hold, the first one in
 `PRECEDENCE` is reported: the one that must go before anything moves.
+
+Long because each cause has a sentence of its own.
 """
 
 import difflib
@@ -14,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.approvals.approval import APPROVAL, ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
@@ -23,7 +25,9 @@ from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
 from cortex.domain.waiting import (
     BATCH,
+    CHILD,
     PERSON,
+    SIGNAL,
     SLEEP,
     ApprovalWait,
     EffectWait,
@@ -31,7 +35,13 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.domain.why_facts import AHEAD_MAX, FleetFacts, MisfitFacts, WhyFacts
+from cortex.domain.why_facts import (
+    AHEAD_MAX,
+    FleetFacts,
+    MisfitFacts,
+    WaitFacts,
+    WhyFacts,
+)
 from cortex.view.queues import queue_shown
 from cortex.view.steps import last_step, running_step
 
@@ -56,6 +66,8 @@ class Cause(StrEnum):
     RUNNING = "running"
     BUDGET = "budget"
     EFFECT = "effect"
+    SIGNAL = "signal"
+    CHILD = "child"
     APPROVAL = "approval"
     FREEZE = "freeze"
     QUOTA = "quota"
@@ -228,7 +240,12 @@ def _effect(f: WhyFacts) -> _Found | None:
 
 
 def _approval(f: WhyFacts) -> _Found | None:
-    if f.task is not None or f.status is not JobStatus.WAITING_FOR_APPROVAL or f.budget is not None:
+    is_asked = (f.waiting_on or "").startswith(APPROVAL)
+    if f.task is not None or f.budget is not None or f.status not in _SUSPENDED:
+        return None
+    if is_asked and f.waits:
+        return _woken(f)
+    if f.status is not JobStatus.WAITING_FOR_APPROVAL:
         return None
     observed = f.awaited
     if isinstance(observed, ApprovalWait) and observed.status is ApprovalStatus.PENDING:
@@ -290,8 +307,55 @@ def _sleep(f: WhyFacts) -> _Found | None:
     due_at = _due_at(f)
     if f.waiting_on != SLEEP or f.task is not None or due_at is None:
         return None
+    if f.waits:
+        return _woken(f)
     reason = f": {_clipped(f.last.error)}" if f.last is not None and f.last.error else ""
     return _Found(f"it sleeps{reason}", due_at, f.suspended_at)
+
+
+def _signal(f: WhyFacts) -> _Found | None:
+    is_it = f.task is None and f.status in _SUSPENDED and (f.waiting_on or "").startswith(SIGNAL)
+    return _woken(f) if is_it else None
+
+
+def _child(f: WhyFacts) -> _Found | None:
+    is_it = f.task is None and f.status in _SUSPENDED and (f.waiting_on or "").startswith(CHILD)
+    return _woken(f) if is_it else None
+
+
+def _woken(f: WhyFacts) -> _Found:
+    """Name all that would wake a suspended job, and how to bring it about."""
+    parts: list[str] = []
+    ways: list[str] = []
+    for wait in f.waits:
+        part, way = _wait(f, wait)
+        parts.append(part)
+        ways += way
+    if f.next_retry_at is not None:
+        time = "its timer" if f.waiting_on == SLEEP else "the end of its time"
+        parts.append(f"{time} at {utc_time(f.next_retry_at)}")
+    if not parts:  # it was woken just now
+        parts.append(named(f.waiting_on or "its next attempt"))
+    what = parts[0] if len(parts) == 1 else f"the first of: {'; '.join(parts)}"
+    due_at = None if f.next_retry_at is None else max(f.next_retry_at, f.now)
+    return _Found(f"it waits for {what}", due_at, f.suspended_at, tuple(dict.fromkeys(ways)))
+
+
+def _wait(f: WhyFacts, wait: WaitFacts) -> tuple[str, tuple[str, ...]]:
+    """Return one of the things that wake a job, in words, and the commands that bring it about."""
+    name = shlex.quote(wait.name)
+    if wait.kind == "signal" and wait.key is not None:
+        way = f"cortex jobs signal {name} --key {shlex.quote(wait.key)} --data JSON"
+        return f"signal {_clipped(wait.name)} to key {_clipped(wait.key)}", (way,)
+    if wait.kind == "signal":
+        way = f"cortex jobs signal {f.job_id} {name} --data JSON"
+        return f"signal {_clipped(wait.name)}", (way,)
+    if isinstance(wait.awaited, ApprovalWait):
+        words = wait.awaited.words.removeprefix("waits for ")
+        return _clipped(words), wait.awaited.ways_out
+    if wait.kind == "child":
+        return f"its children of step {_clipped(wait.name)}", ()
+    return named(f"{APPROVAL}{wait.name}"), ()
 
 
 def _batch(f: WhyFacts) -> _Found | None:
@@ -368,7 +432,7 @@ def _queue(f: WhyFacts) -> _Found | None:
 _WAITS: Final = {
     JobStatus.RUNNING: "waits for its next attempt",
     JobStatus.RETRY: "waits to go on",
-    JobStatus.WAITING_FOR_APPROVAL: "waits for a person",
+    JobStatus.WAITING_FOR_APPROVAL: "waits for a person or an event",
 }
 
 
@@ -466,6 +530,8 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.RUNNING, _running),
     (Cause.BUDGET, _budget),
     (Cause.EFFECT, _effect),
+    (Cause.SIGNAL, _signal),
+    (Cause.CHILD, _child),
     (Cause.APPROVAL, _approval),
     (Cause.FREEZE, _freeze),
     (Cause.QUOTA, _quota),

@@ -25,7 +25,7 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
     match found.cause:
         case Cause.CODE if facts.misfits:
             return misfit_text(facts.misfits).removeprefix("it ")
-        case Cause.SLEEP | Cause.BATCH:
+        case Cause.SLEEP | Cause.SIGNAL | Cause.CHILD | Cause.BATCH:
             return "" if facts.last is None else facts.last.error or ""
         case Cause.APP_RETRY | Cause.WORKER_BACKOFF:
             return _failure(facts) or _sentence(found.sentence)

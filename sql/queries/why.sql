@@ -26,7 +26,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
        a.error_code AS last_error_code, a.error_source AS last_error_source, a.pod AS last_pod,
-       coalesce(a.threads_lost, 0) AS last_threads_lost, coalesce(a.has_pod, false) AS last_has_pod, misfit.misfits, deaf.data AS deaf,
+       coalesce(a.threads_lost, 0) AS last_threads_lost, coalesce(a.has_pod, false) AS last_has_pod, misfit.misfits, wakes.waits, deaf.data AS deaf,
        deaf.at AS deaf_at
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
@@ -58,6 +58,11 @@ LEFT JOIN LATERAL (
     SELECT e.data, e.at FROM cortex.fact e
     WHERE t.state = 'LOCKED' AND e.job_id = j.id AND e.attempt = j.attempt
       AND e.subtype = 'handler_ignores_cancellation' ORDER BY e.id DESC LIMIT 1) deaf ON true
+CROSS JOIN LATERAL (
+    SELECT jsonb_agg(to_jsonb(w) ORDER BY w.kind, w.name, w.key) AS waits FROM (
+        SELECT o.kind, o.name, nullif(o.key, '') AS key,
+               CASE o.kind WHEN 'approval' THEN cortex.waits_for('approval:' || o.name) END AS awaited
+        FROM cortex.job_wait o WHERE o.job_id = j.id LIMIT 100) w) wakes
 CROSS JOIN LATERAL (SELECT coalesce(s.tools, '{}') AS tools) needed
 CROSS JOIN LATERAL (
     -- What the codes that looked could not take, one row each, the last one first.

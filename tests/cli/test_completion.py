@@ -10,7 +10,9 @@ from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 
-STATES = "pend run appr retry done fail canc asks effect budget person sleep batch code"
+STATES = (
+    "pend run appr retry done fail canc asks effect budget person sleep signal child batch code"
+)
 
 
 def completed(cortex: Cortex, *words: str) -> list[str]:

@@ -12,6 +12,7 @@ from cortex import Context, DeniedError, TimedOutError, job, tool
 from cortex.domain.errors import ApprovalExpiredError, UsageError
 from cortex.durable.first_of import OUTCOMES, Winner
 from cortex.testing import Cortex
+from tests.support.apps.shows_app import linger
 
 
 @attrs.frozen
@@ -130,7 +131,7 @@ async def test_timer_ends_a_step_that_runs_longer(harness: Cortex) -> None:
 
     async def slow() -> None:
         try:
-            await trio.sleep(600)
+            await linger(600)
         except trio.Cancelled:
             ended.append("cancelled")
             raise
@@ -150,7 +151,7 @@ async def test_signal_ends_a_step_that_runs_longer(harness: Cortex) -> None:
 
     @job(name="stops")
     async def stops(ctx: Context) -> str:
-        winner = await ctx.first(ctx.step("slow", trio.sleep, 500), ctx.receive("stop"))
+        winner = await ctx.first(ctx.step("slow", linger, 500), ctx.receive("stop"))
         return winner.name
 
     run = await harness.run(stops)
@@ -164,7 +165,7 @@ async def test_quick_step_wins(harness: Cortex) -> None:
     @job(name="quick")
     async def quick(ctx: Context) -> list[Any]:
         winner = await ctx.first(
-            ctx.step("slow", trio.sleep, 50), ctx.step("quick", int, 3), ctx.receive("never")
+            ctx.step("slow", linger, 50), ctx.step("quick", int, 3), ctx.receive("never")
         )
         return [winner.index, winner.value]
 
@@ -211,6 +212,27 @@ async def test_branches_wait_together(harness: Cortex) -> None:
     await harness.crash_everywhere(branches)
 
 
+async def test_timer_ends_a_wait_beside_a_question_to_people(harness: Cortex) -> None:
+    seen: list[str] = []
+
+    @job(name="beside")
+    async def beside(ctx: Context) -> list[str]:
+        async def left() -> str:
+            winner = await ctx.first(ctx.receive("left"), ctx.sleep("left late", 50))
+            await ctx.step("seen", seen.append, winner.name)
+            harness.approve("ask")
+            return winner.name
+
+        async def right() -> str:
+            return "yes" if (await ctx.approve("ask")).is_approved else "no"
+
+        return list(await ctx.gather(left(), right()))
+
+    run = await harness.run(beside)
+    assert (run.result, seen) == (["left late", "yes"], ["left late"])
+    run.replays()
+
+
 async def own() -> None:
     """Code of a job that is no call of its context."""
 
@@ -233,7 +255,7 @@ def pay(euros: int) -> str:
             "ctx.first: 'pay' cannot be withdrawn once it has begun",
         ),
         (
-            lambda ctx: [ctx.effect("own", print, 1), ctx.sleep("a", 1)],
+            lambda ctx: [ctx.effect("own", abs, 1), ctx.sleep("a", 1)],
             "ctx.first: 'own' cannot be withdrawn once it has begun",
         ),
         (
@@ -242,7 +264,7 @@ def pay(euros: int) -> str:
         ),
     ],
 )
-async def test_what_cannot_be_withdrawn_is_refused(
+async def test_calls_that_cannot_be_withdrawn_are_refused(
     harness: Cortex, made: Callable[[Context], list[Awaitable[Any]]], message: str
 ) -> None:
     @job(name="refused")
@@ -257,7 +279,7 @@ async def test_what_cannot_be_withdrawn_is_refused(
 async def test_forgotten_first_is_reported(harness: Cortex) -> None:
     @job(name="forgets")
     async def forgets(ctx: Context) -> None:
-        ctx.first(ctx.sleep("a", 1))
+        _ = ctx.first(ctx.sleep("a", 1))
 
     with pytest.raises(UsageError, match="without awaiting 'a', 'first'"):
         _ = (await harness.run(forgets)).result

@@ -51,7 +51,7 @@ SECTIONS: Final = (
             "Debounce",
             "Throttle",
         ),
-        ("digest", "chores", "sale", "pages", "shop", "album"),
+        ("digest", "chores", "sale", "pages", "reorder", "shop", "album"),
     ),
     Section(
         "Tools and effects",
@@ -104,6 +104,7 @@ RETURNED: Final = {
     "Options": "cortex.client.submission",
     "Statement": "cortex.client.statements",
     "JobEvent": "cortex.domain.job_feed",
+    "Winner": "cortex.durable.first_of",
     "State": "cortex.durable.published",
     "JobShows": "cortex.store.published",
     "JobProgress": "cortex.domain.published",

@@ -13,6 +13,11 @@ async def _open(gate: str) -> None:
         await trio.sleep(0.05)
 
 
+async def linger(seconds: float) -> None:
+    """Do nothing for a while, by the clock of the test."""
+    await trio.sleep(seconds)
+
+
 @job("shows")
 async def shows(ctx: Context, gate: str) -> dict[str, Any]:
     """Show what it does, wait at the gate inside a step, and go on."""

@@ -589,7 +589,7 @@ END
         after="""
             python -m http.server --bind 127.0.0.1 $PORT > web.log 2>&1 &
             apps='--app digest.py --app chores.py --app bank.py --app orders.py'
-            apps="$apps --app offer.py --app pages.py"
+            apps="$apps --app offer.py --app pages.py --app reorder.py"
             export SIGNING_KEY=abcdefghijkl
             echo 'secrets: {SIGNING_KEY: {env: SIGNING_KEY}}' | agent signer
             cortex up $apps > pod.log 2>&1 &
@@ -621,6 +621,7 @@ END
             grep "{'$LATER': 0}" office.txt
             pytest -q test_offer.py > tests.txt || cat tests.txt
             grep '^7 passed' tests.txt
+            cortex jobs submit reorder --arg shelf=b7 --arg days=0 --wait | grep 'b7: too late'
             python follow.py > follow.txt
             grep -x 'page 3 has 3 rows' follow.txt
             grep -x 'batch True' follow.txt

@@ -17,9 +17,11 @@ from cortex.domain.job_filter import (
     TEXT_MAX,
     JobFilter,
     StateTerm,
+    Wait,
     of_letters,
     parse_filter,
     term,
+    wait_of,
     with_only,
 )
 from cortex.view.jobs import SHOWN, state_shown
@@ -194,7 +196,23 @@ def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
     assert which.states == (StateTerm(APPR, "effect:"), StateTerm(JobStatus.RUNNING))
     assert which.statuses == (APPR, JobStatus.RUNNING)
     assert which.state_patterns == ["WAITING_FOR_APPROVAL|effect:%", "RUNNING|%"]
-    assert parse_filter("status:appr,run").state_patterns is None
+    assert parse_filter("status:retry,run").state_patterns is None
+
+
+def test_words_of_waits_for_people_leave_out_signals_and_children() -> None:
+    patterns = parse_filter("status:appr").state_patterns
+    assert patterns is not None
+    assert "WAITING_FOR_APPROVAL|approval:%" in patterns
+    assert not [each for each in patterns if "signal" in each or "child" in each]
+    assert parse_filter("status:signal").state_patterns == [
+        "WAITING_FOR_APPROVAL|signal:%",
+        "RETRY|signal:%",
+    ]
+    assert wait_of(APPR, "signal:payment") is Wait.SIGNAL
+    assert wait_of(JobStatus.RETRY, "signal:payment") is Wait.SIGNAL
+    assert wait_of(APPR, "child:resize") is Wait.CHILD
+    assert wait_of(JobStatus.RETRY, "approval:1") is Wait.ASKS
+    assert wait_of(JobStatus.RUNNING, "signal:payment") is None
 
 
 @pytest.mark.parametrize(

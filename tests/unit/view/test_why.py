@@ -27,6 +27,7 @@ from cortex.domain.why_facts import (
     PauseFacts,
     QueueFacts,
     TaskFacts,
+    WaitFacts,
     WhyFacts,
 )
 from cortex.view.why import PRECEDENCE, Cause, why
@@ -243,6 +244,39 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(task=a_task(), owner=None), Cause.READY, "it is due", 0),
     (in_retry(), Cause.APP_RETRY, "retry 2 of 5, since attempt 3 ended with TRANSIENT_APP", 40),
     (in_retry(waiting_on="sleep"), Cause.SLEEP, "it sleeps: 529 overloaded", 40),
+    (
+        waiting(waiting_on="signal:paid", waits=(WaitFacts(kind="signal", name="paid"),)),
+        Cause.SIGNAL,
+        "it waits for signal paid",
+        None,
+    ),
+    (
+        in_retry(
+            waiting_on="signal:paid", waits=(WaitFacts(kind="signal", name="paid", key="o\n1"),)
+        ),
+        Cause.SIGNAL,
+        "the first of: signal paid to key o 1; the end of its time at 2030-01-01",
+        40,
+    ),
+    (
+        waiting(waiting_on="child:resize", waits=(WaitFacts(kind="child", name="resize"),)),
+        Cause.CHILD,
+        "it waits for its children of step resize",
+        None,
+    ),
+    (
+        in_retry(
+            waiting_on=f"approval:{OTHER}",
+            awaited=ASKED,
+            waits=(
+                WaitFacts(kind="approval", name=str(OTHER), awaited=ASKED),
+                WaitFacts(kind="signal", name="paid"),
+            ),
+        ),
+        Cause.APPROVAL,
+        "approve refund (CRITICAL), asked for by li; signal paid; the end of its time at",
+        40,
+    ),
     (in_retry(waiting_on="batch"), Cause.BATCH, "its provider answers within a day", None),
     (in_retry(waiting_on="llm:m"), Cause.APP_RETRY, "it waits for llm:m", 40),
     (in_retry(next_retry_at=at(-1)), Cause.READY, "it is due", 0),

@@ -30,7 +30,7 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 GAP: Final = 3
-OTHERS: Final = (Wait.SLEEP, Wait.BATCH, Wait.CODE, Wait.PERSON)
+OTHERS: Final = (Wait.ASKS, Wait.SLEEP, Wait.SIGNAL, Wait.CHILD, Wait.BATCH, Wait.CODE, Wait.PERSON)
 """Waits of jobs in RETRY that are no retry."""
 
 

@@ -13,8 +13,10 @@ from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     BATCH,
+    CHILD,
     CODE,
     PERSON,
+    SIGNAL,
     SLEEP,
     ApprovalWait,
     EffectWait,
@@ -123,7 +125,8 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
     what = row.why or (f"waits for {named(on)}" if on else "")
     if due_at is None or on == BATCH:
         return "", what or "waits for a person"
-    does = "wakes" if on == SLEEP else "retries"
+    is_outside = on.startswith((SIGNAL, CHILD))
+    does = "wakes" if on == SLEEP else "times out" if is_outside else "retries"
     return f"{does} in {_left(due_at, now)}" if due_at > now else f"{does} now", what
 
 
