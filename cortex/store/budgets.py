@@ -42,16 +42,18 @@ class BudgetVerdict:
 
     word: str
     """granted · busy: other calls hold the room · spent · unpriced: the model's price is unknown ·
-    lease_lost."""
+    limit: of its job type · lease_lost."""
     budget: str | None
-    """The budget that stops it."""
+    """The budget that stops it, or the limit."""
     unit: Unit | None
     spent: Decimal | None
     limit: Decimal | None
-    next_day_s: float | None
-    """Seconds until a budget per day renews; None for one per run."""
+    wait_s: float | None
+    """Seconds until a budget per day renews, or a limit has more room; None: a budget per run."""
     is_own: bool
     """Whether the attempt's own calls hold room in it, so that room may become free."""
+    limit_key: str | None = None
+    """The key that has no room in the limit; empty if the limit has no keys."""
 
 
 @attrs.frozen(kw_only=True)
@@ -118,8 +120,9 @@ async def reserve(db: Database, call: BudgetCall) -> BudgetVerdict:
         unit=None if row["unit"] is None else Unit(row["unit"]),
         spent=row["spent"],
         limit=row["limit_amount"],
-        next_day_s=row["next_day_s"],
+        wait_s=row["wait_s"],
         is_own=row["is_own"],
+        limit_key=row["limit_key"],
     )
 
 

@@ -71,6 +71,9 @@ CREATE TABLE cortex.reservation (
     budget_ids int[] NOT NULL,
     window_keys text[] NOT NULL,
     amounts numeric[] NOT NULL,
+    limit_ids int[],
+    limit_keys text[],
+    limit_tokens bigint,
     is_batched boolean NOT NULL DEFAULT false,
     at timestamptz NOT NULL DEFAULT cortex.now()
 ) WITH (
@@ -94,6 +97,9 @@ COMMENT ON COLUMN cortex.reservation.input_usd IS 'Their likely price in US doll
 COMMENT ON COLUMN cortex.reservation.budget_ids IS 'Budgets in which it holds room, in the order of their ids.';
 COMMENT ON COLUMN cortex.reservation.window_keys IS 'The run or the day of each.';
 COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.';
+COMMENT ON COLUMN cortex.reservation.limit_ids IS 'Limits of its job type in which it holds room. Null: none.';
+COMMENT ON COLUMN cortex.reservation.limit_keys IS 'The key in each.';
+COMMENT ON COLUMN cortex.reservation.limit_tokens IS 'The room in each, in tokens.';
 COMMENT ON COLUMN cortex.reservation.is_batched IS
     'It is that of a call in a batch, which outlives its attempt: see cortex.model_batch_call.';
 COMMENT ON COLUMN cortex.reservation.at IS 'When the call was admitted.';
@@ -110,6 +116,7 @@ CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], no
 DECLARE
     booked int;
     exhausted jsonb[];
+    is_limited boolean;
 BEGIN
     WITH ended AS (
         SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
@@ -131,6 +138,21 @@ BEGIN
         UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
         FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
         RETURNING u.budget_id, u.window_key, u.spent, u.spent - l.used AS before
+    ), token AS (
+        -- In the slice in which the room was taken.
+        SELECT p.id, p.key, cortex_worker.slice_at(l.per, g.at) AS began_at, sum(g.used_tokens - g.limit_tokens) AS more
+        FROM gone g CROSS JOIN LATERAL unnest(g.limit_ids, g.limit_keys) AS p(id, key)
+        JOIN cortex.job_limit l ON l.id = p.id
+        GROUP BY 1, 2, 3
+    ), slice AS MATERIALIZED (
+        SELECT t.* FROM token t
+        JOIN cortex_worker.limit_use u ON u.limit_id = t.id AND u.key = t.key AND u.began_at = t.began_at
+        WHERE (SELECT count(*) FROM locked) >= 0  -- after the budgets, as in cortex.reserve
+        ORDER BY t.id, t.key, t.began_at FOR UPDATE OF u
+    ), returned AS (
+        UPDATE cortex_worker.limit_use u SET used = greatest(0, u.used + s.more)
+        FROM slice s WHERE u.limit_id = s.id AND u.key = s.key AND u.began_at = s.began_at
+        RETURNING u.limit_id
     ), fact AS (
         INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
                                  pod_id, call_id, amount, currency, data)
@@ -145,8 +167,12 @@ BEGIN
             'window', s.window_key, 'spent', s.spent, 'limit', b.limit_amount,
             'tenant', CASE b.scope WHEN 'tenant' THEN b.subject ELSE 'default' END) ORDER BY b.id)
         FROM spent s JOIN cortex.budget b ON b.id = s.budget_id
-        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount)
-    INTO booked, exhausted;
+        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount), (
+        SELECT true FROM returned LIMIT 1)
+    INTO booked, exhausted, is_limited;
+    IF is_limited THEN
+        PERFORM pg_notify('cortex_limit', '');
+    END IF;
     IF exhausted IS NOT NULL THEN
         PERFORM cortex.announce('budget.spent', e->>'budget', e, e->>'tenant') FROM unnest(exhausted) AS e;
     END IF;
@@ -184,8 +210,8 @@ CREATE FUNCTION cortex.reserve(
     new_call uuid, of_job uuid, of_attempt int, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid,
     of_version int, of_step text, of_model text, most_tokens bigint, most_usd numeric,
     likely_tokens bigint, likely_usd numeric
-) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s float8,
-    is_own boolean)
+) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, wait_s float8, is_own boolean,
+    limit_key text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -202,15 +228,17 @@ DECLARE
     worst int := 0;
     held record;
     refused record;
+    asked record;
 BEGIN
+    SELECT NULL::int[] AS ids, NULL::text[] AS keys INTO asked;
     IF EXISTS (SELECT FROM cortex.reservation r WHERE r.id = new_call) THEN
-        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
         RETURN;
     END IF;
     SELECT j.parent_id INTO parent FROM cortex.job j
     WHERE j.id = of_job AND j.attempt = of_attempt AND j.pod_id = of_pod AND j.status::text = 'RUNNING';
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
         RETURN;
     END IF;
     left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
@@ -264,19 +292,32 @@ BEGIN
                 refused.limit_amount, CASE refused.period WHEN 'day' THEN
                     extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
                 EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
-                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids));
+                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids)), NULL;
             RETURN;
         END IF;
+    END IF;
+    IF EXISTS (SELECT FROM cortex.job_limit l WHERE l.unit = 'tokens') THEN
+        -- Whoever returns room locks the uses of budgets first, too.
+        SELECT * INTO asked FROM cortex_worker.ask_for_tokens(of_job, of_model, most_tokens);
+        IF asked.refused IS NOT NULL THEN
+            RETURN QUERY SELECT 'limit', asked.refused, 'tokens', asked.used::numeric, asked.amount::numeric, asked.wait_s, false,
+                asked.key;
+            RETURN;
+        END IF;
+    END IF;
+    IF known IS NOT NULL THEN
         UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
         FROM unnest(ids, keys, room) AS n(id, key, amount) WHERE u.budget_id = n.id AND u.window_key = n.key;
     END IF;
 
     INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, agent_id, agent_version, step, model,
-                                    input_tokens, input_usd, budget_ids, window_keys, amounts)
+                                    input_tokens, input_usd, budget_ids, window_keys, amounts,
+                                    limit_ids, limit_keys, limit_tokens)
     VALUES (new_call, of_job, of_attempt, of_pod, of_tenant, of_agent, of_version, of_step, of_model,
-            likely_tokens, likely_usd, ids, keys, room);
-    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+            likely_tokens, likely_usd, ids, keys, room,
+            asked.ids, asked.keys, CASE WHEN asked.ids IS NOT NULL THEN most_tokens END);
+    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
 END $$;
 COMMENT ON FUNCTION cortex.reserve IS
-    'Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or '
-    'that the lease is lost.';
+    'Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or the limit '
+    'of its job type that has no room for its tokens; or that the lease is lost.';

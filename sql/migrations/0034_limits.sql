@@ -513,6 +513,48 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex_worker.note_turns IS 'Notes whose turn it was last, of entries as they are in share_room.';
 
+-- ------------------------------------------------------------------ tokens
+
+CREATE FUNCTION cortex_worker.ask_for_tokens(
+    of_job uuid, of_model text, tokens bigint,
+    OUT refused text, OUT key text, OUT used bigint, OUT amount bigint, OUT wait_s float8, OUT ids int[], OUT keys text[]
+)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    asked record;
+BEGIN
+    FOR asked IN
+        SELECT l.id, l.name, l.per, l.amount,
+               CASE WHEN l.key = 'model' THEN of_model
+                    ELSE coalesce(cortex_worker.limit_key(l.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
+        FROM cortex.job_record j JOIN cortex.job_limit l ON l.type = j.type AND l.unit = 'tokens'
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        WHERE j.id = of_job ORDER BY l.id
+    LOOP
+        -- One call at a time asks for a key, to the end of its transaction: those at once would not see each other's room.
+        PERFORM pg_advisory_xact_lock(hashtextextended(format('cortex.job_limit %s %s', asked.id, asked.key), 0));
+        used := cortex_worker.used_of(asked.id, asked.key, asked.per);
+        -- If nothing counts, a call may begin that is larger than the limit: it could never begin otherwise.
+        IF used > 0 AND used + tokens > asked.amount THEN
+            refused := asked.name;
+            key := asked.key;
+            amount := asked.amount;
+            wait_s := extract(epoch FROM cortex_worker.room_at(asked.id, asked.key, asked.per) - cortex.now());
+            RETURN;
+        END IF;
+        ids := ids || asked.id;
+        keys := keys || asked.key;
+    END LOOP;
+    -- What settling returns goes back into this slice.
+    INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
+    SELECT l.id, n.key, cortex_worker.slice_at(l.per, cortex.now()), tokens
+    FROM unnest(ids, keys) AS n(id, key) JOIN cortex.job_limit l ON l.id = n.id ORDER BY l.id
+    ON CONFLICT ON CONSTRAINT limit_use_pkey DO UPDATE SET used = u.used + excluded.used;
+END $$;
+COMMENT ON FUNCTION cortex_worker.ask_for_tokens IS
+    'Takes room for the tokens of a call from all limits of its job''s type, or from none and returns the limit without room, '
+    'and in how many seconds the oldest of what counts there stops counting.';
+
 -- ------------------------------------------------------------------ declaring
 
 CREATE FUNCTION cortex.declare_limits(types text[], specs jsonb[]) RETURNS int

@@ -37,7 +37,8 @@ WITH RECURSIVE turn AS MATERIALIZED (
     SELECT w.name, coalesce(b.state, 'CLOSED') = 'CLOSED' AS lets_all,
            CASE WHEN b.state = 'CLOSED' OR w.name LIKE 'quota:%' AND q.name IS NULL THEN 'infinity'
                 ELSE cortex.now() END AS until,
-           coalesce(q.room, $1) AS room,
+           -- How many calls fit is unknown, as for a quota of an amount.
+           coalesce(q.room, CASE WHEN w.name LIKE 'limit:%' THEN least($1, 20) ELSE $1 END)::int AS room,
            q.changed_at,
            (b.state = 'OPEN' AND b.open_until <= cortex.now()  -- null while a person holds it open
             OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true))

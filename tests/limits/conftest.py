@@ -75,8 +75,10 @@ class Stage:
         end = Release(lease=claim.lease, **{"outcome": "handed_back"} | fields)
         self.call(tasks.release, pod_id=self.pod_id, operations=[end])
 
-    def suspend(self, claim: Claim, *, delay_s: float | None = 0.0) -> None:
-        wait = Suspend(lease=claim.lease, delay_s=delay_s, waiting_on="sleep", is_counted=False)
+    def suspend(
+        self, claim: Claim, *, delay_s: float | None = 0.0, waiting_on: str = "sleep"
+    ) -> None:
+        wait = Suspend(lease=claim.lease, delay_s=delay_s, waiting_on=waiting_on, is_counted=False)
         self.call(tasks.suspend, pod_id=self.pod_id, operations=[wait])
 
     def resume(self) -> None:

@@ -163,7 +163,7 @@ def test_a_spent_budget_stops_the_next_call(
         unit=Unit.USD,
         spent=Decimal("0.99"),
         limit=Decimal(1),
-        next_day_s=None,
+        wait_s=None,
         is_own=True,
     )
     settle(store, last, "0.03")
@@ -185,11 +185,11 @@ def test_a_day_ends_at_midnight_in_utc(
     answer = store(budgets.reserve, a_call(claim, pod_id))
     now = sql(database, "SELECT extract(epoch FROM cortex.now()) AS s")[0]["s"]
     assert answer.word == "spent"
-    assert answer.next_day_s is not None
-    assert answer.next_day_s == pytest.approx(DAY_S - float(now) % DAY_S, abs=30)
-    move_clock(database, answer.next_day_s - 60)
+    assert answer.wait_s is not None
+    assert answer.wait_s == pytest.approx(DAY_S - float(now) % DAY_S, abs=30)
+    move_clock(database, answer.wait_s - 60)
     assert store(budgets.reserve, a_call(claim, pod_id)).word == "spent"
-    move_clock(database, answer.next_day_s + 60)
+    move_clock(database, answer.wait_s + 60)
     spend(store, a_call(claim, pod_id), "0.5")
 
 

@@ -1,5 +1,7 @@
 """Money and tokens of model calls: reserves room before each call, books its cost after it.
 
+Also in the limits of tokens per time that the type of its job has.
+
 Owns: nothing; every reservation is a row, and those of a killed pod are swept.
 Reads and writes: budget usage, reservations and cost facts, in one statement before the call and
 one after it.
@@ -27,6 +29,7 @@ from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import Failure
+from cortex.domain.job_limits import LIMIT
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.postgres.bridge import Port
@@ -42,6 +45,9 @@ PATIENCE_S: Final = 60.0
 While calls of its own attempt hold the room it keeps waiting: they end by themselves, and leaving
 would cut them off."""
 COME_BACK_S: Final = 20.0
+LEAST_S: Final = 0.2
+SHORT_S: Final = 5.0
+"""A wait for a limit that is not longer stays inside the step."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +76,7 @@ class StoreBudgetGuard:
         Raises `LeaseLost` when the attempt is over, and `RejectedError` when a money budget applies
         and the model has no known price. A job whose run budget is spent waits for a person; a job
         whose daily budget is spent waits for the next UTC day, or for a person who raises the
-        budget.
+        budget; a job whose type has no tokens left for it waits until some no longer count.
         """
         call = self._call(caller, model, estimate)
         reservation = Reservation(id=call.id, caller=caller, model=model, estimate=estimate)
@@ -94,6 +100,11 @@ class StoreBudgetGuard:
             )
             if self._is_granted(verdict, call):
                 return
+            if verdict.word == "limit":
+                if (verdict.wait_s or 0.0) > SHORT_S or trio.current_time() > patient_until:
+                    raise _without_tokens(verdict, rng=self._rng)
+                await trio.sleep(self._rng.uniform(1.0, 1.2) * max(verdict.wait_s or 0.0, LEAST_S))
+                continue
             if verdict.is_own:
                 patient_until = trio.current_time() + PATIENCE_S
             elif trio.current_time() > patient_until:
@@ -177,7 +188,7 @@ class StoreBudgetGuard:
         match verdict.word:
             case "granted":
                 return True
-            case "busy":
+            case "busy" | "limit":
                 return False
             case "spent":
                 raise _suspended(verdict)
@@ -217,5 +228,16 @@ def _suspended(verdict: BudgetVerdict) -> Suspended:
     return Suspended(
         f"{WAITING_PREFIX}{verdict.budget}",
         f"budget {verdict.budget} is spent: {worded(spent, unit)} of {worded(limit, unit)}",
-        delay_s=verdict.next_day_s,
+        delay_s=verdict.wait_s,
+    )
+
+
+def _without_tokens(verdict: BudgetVerdict, *, rng: random.Random) -> Suspended:
+    used, limit = verdict.spent or Decimal(0), verdict.limit or Decimal(0)
+    of_key = f" for {verdict.limit_key}" if verdict.limit_key else ""
+    return Suspended(
+        f"{LIMIT}{verdict.budget}",
+        f"limit {verdict.budget} has no room{of_key}: {used:,.0f} of {limit:,.0f} tokens count",
+        # Calls in flight may use less than was reserved for them: room may come sooner.
+        delay_s=rng.uniform(0.8, 1.0) * min(max(verdict.wait_s or 0.0, LEAST_S), COME_BACK_S),
     )
