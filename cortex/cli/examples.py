@@ -108,6 +108,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "freeze status": ("cortex freeze status",),
     "freeze on": ("cortex freeze on --reason 'errors since 14:00'",),
     "freeze off": ("cortex freeze off --reason 'the provider is back'",),
+    "limits ls": ("cortex limits ls",),
     "quotas ls": ("cortex quotas ls",),
     "quotas set": (
         "cortex quotas set pay --limit 20 --per hour --reason 'until the audit is over'",

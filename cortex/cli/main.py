@@ -108,6 +108,7 @@ cli = Root(
             ),
             "freeze": ("cortex.cli.freeze:freeze", "Stop all new effects at once."),
             "quotas": ("cortex.cli.quotas:quotas", "List, set and remove quotas of effects."),
+            "limits": ("cortex.cli.job_limits:limits", "List limits of job types."),
             "budgets": ("cortex.cli.budgets:budgets", "List, set, raise and remove budgets."),
             "breakers": ("cortex.cli.breakers:breakers", "List, open and close circuit breakers."),
             "dead": ("cortex.cli.dead:dead", "List, explain, retry and discard failed jobs."),

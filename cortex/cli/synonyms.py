@@ -154,7 +154,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("workflow", "workflows", "pipeline", "pipelines"): ("flows ls",),
     ("task", "tasks", "runs", "execution", "executions"): ("jobs ls",),
     ("billing", "usage", "spend", "spending", "price", "prices", "money"): ("costs", "budgets ls"),
-    ("limit", "limits", "rate", "throttle"): ("quotas ls", "budgets ls"),
+    ("limit", "rate", "throttle", "concurrency"): ("limits ls", "quotas ls", "budgets ls"),
     ("event", "events", "history"): ("jobs show", "jobs watch", "facts"),
     ("audit", "changes"): ("facts",),
     ("trace", "step", "steps", "timeline", "waterfall", "result", "output", "payload"): (

@@ -26,6 +26,7 @@ from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
+from cortex.domain.job_limits import LIMIT
 from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
@@ -70,6 +71,8 @@ class Wait(StrEnum):
     """A signal, which something outside sends."""
     CHILD = "child"
     """Jobs that it has submitted, which end."""
+    LIMIT = "limit"
+    """Room in a limit of its type."""
     BATCH = "batch"
     """A model call in a batch, which its provider ends within a day."""
     CODE = "code"
@@ -81,6 +84,8 @@ def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:  # noqa: 
     on = waiting_on or ""
     if on == CODE:
         return Wait.CODE
+    if on.startswith(LIMIT) and not status.is_terminal:
+        return Wait.LIMIT
     if status not in (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY):
         return None
     if on.startswith((BUDGET, QUOTA)):
@@ -128,6 +133,10 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     Wait.SIGNAL: tuple(StateTerm(status, SIGNAL) for status in (_APPR, JobStatus.RETRY)),
     Wait.CHILD: tuple(StateTerm(status, CHILD) for status in (_APPR, JobStatus.RETRY)),
     Wait.BATCH: (StateTerm(JobStatus.RETRY, BATCH),),
+    Wait.LIMIT: tuple(
+        StateTerm(status, LIMIT)
+        for status in (JobStatus.PENDING, JobStatus.RETRY, JobStatus.WAITING_FOR_APPROVAL)
+    ),
     Wait.CODE: tuple(
         StateTerm(status, CODE)
         for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRY)

@@ -15,6 +15,7 @@ import attrs
 from cortex.domain.approvals.approval import APPROVAL, ApprovalStatus, Risk
 from cortex.domain.argument_brief import call_name
 from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
+from cortex.domain.job_limits import LIMIT
 from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import utc_time
 from cortex.domain.quota import Period, Quota
@@ -207,6 +208,8 @@ def named(waiting_on: str) -> str:
         return _NAMED[waiting_on]
     if waiting_on.startswith(QUOTA):
         return f"quota {waiting_on.removeprefix(QUOTA)}"
+    if waiting_on.startswith(LIMIT):
+        return f"room in limit {waiting_on.removeprefix(LIMIT)}"
     if waiting_on.startswith(TRUST):
         agent, _, tool = waiting_on.removeprefix(TRUST).partition("/")
         return f"a person to accept what changed in {tool} (cortex agents trust {agent} {tool})"

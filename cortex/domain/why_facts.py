@@ -54,6 +54,39 @@ class QueueFacts:
 
 
 @attrs.frozen(kw_only=True)
+class LimitFacts:
+    """A limit of its type, and what counts there of its key."""
+
+    name: str
+    key: str | None
+    """What the limit is counted for; None: all jobs of the type."""
+    value: str
+    """The job's own; empty: it has none."""
+    unit: str
+    """`running` or `jobs`."""
+    per: str | None
+    amount: int
+    used: int
+    room_at: datetime | None
+    """When the oldest of what counts there stops counting; None: when a job ends."""
+
+    @property
+    def is_full(self) -> bool:
+        """No job of the key is let through."""
+        return self.used >= self.amount
+
+
+@attrs.frozen(kw_only=True)
+class LineFacts:
+    """The line in which the job's task waits until its limits let it through."""
+
+    ahead: int
+    """Tasks of its own keys before it, counted up to a bound, as the next one is."""
+    waiting: int
+    limits: tuple[LimitFacts, ...]
+
+
+@attrs.frozen(kw_only=True)
 class PauseFacts:
     """A person has paused claims from the job's queue."""
 
@@ -225,6 +258,7 @@ class WhyFacts:
     awaited: Awaited | None
     """The approval, unknown effect, quota or freeze that it waits for."""
     last: AttemptFacts | None
+    line: LineFacts | None = None
     deaf: DeafFacts | None = None
     misfits: tuple[MisfitFacts, ...] = ()
     """One for each code that looked and did not fit, the last one first."""

@@ -1,15 +1,40 @@
 """Limits of job types: declared by pods, and passed through in turns between keys."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
 
+import attrs
 import orjson
 
 from cortex.domain.job_limits import JobLimit, declaration
 from cortex.postgres.database import Database
 from cortex.store.passes import DuePass
-from cortex.store.rows import row_of
+from cortex.store.rows import row_of, rows_of
 
-ADMIT_BATCH = 500
+ADMIT_BATCH: Final = 500
+COUNTED_MAX: Final = 10_000
+"""Places, slices and waiting jobs of one limit are counted up to this."""
+
+
+@attrs.frozen(kw_only=True)
+class LimitRow:
+    """A limit, what counts of its keys, and the number of waiting jobs."""
+
+    name: str
+    type: str
+    unit: str
+    """`running`, `jobs` or `tokens`."""
+    per: str | None
+    key: str | None
+    limit_amount: int
+    changed_at: datetime
+    keys: int
+    full_keys: int
+    busiest_key: str | None
+    busiest_used: int
+    waiting_jobs: int
+    now: datetime = attrs.field(eq=False)
 
 
 async def declare(db: Database, limits: Mapping[str, Sequence[JobLimit]]) -> int:
@@ -35,3 +60,14 @@ async def admit(db: Database, *, limit: int = ADMIT_BATCH) -> DuePass:
     if row is None:
         raise AssertionError("limits.admit always answers")
     return row_of(DuePass, row)
+
+
+async def page(db: Database, *, after: str = "", limit: int = 100) -> list[LimitRow]:
+    """Return limits by name, each with what counts of its keys now."""
+    return rows_of(LimitRow, await db.fetch("limits.list", after, limit, COUNTED_MAX + 1))
+
+
+async def forget(db: Database, *, limit: int) -> int:
+    """Delete what no longer counts; return how much."""
+    row = await db.fetch_one("limits.forget", limit)
+    return row["count"] if row else 0

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import attrs
 import orjson
 
 from cortex.domain.errors import NotFoundError
@@ -17,6 +18,8 @@ from cortex.domain.why_facts import (
     BudgetFacts,
     DeafFacts,
     FleetFacts,
+    LimitFacts,
+    LineFacts,
     MisfitFacts,
     OwnerFacts,
     PauseFacts,
@@ -61,6 +64,7 @@ def _facts(row: Record) -> WhyFacts:
         budget=_budget(row),
         awaited=None if row["awaited"] is None else awaited_of(orjson.loads(row["awaited"])),
         last=_last(row),
+        line=None if row["line"] is None else _line(orjson.loads(row["line"])),
         deaf=_deaf(row),
         misfits=() if row["misfits"] is None else _misfits(orjson.loads(row["misfits"])),
         waits=() if row["waits"] is None else _waits(orjson.loads(row["waits"])),
@@ -120,6 +124,17 @@ def _queue(row: Record) -> QueueFacts | None:
         is_head_running=row["head_is_running"],
         head_waits=None if row["head_waits"] is None else JobStatus(row["head_waits"]),
     )
+
+
+def _line(row: Mapping[str, Any]) -> LineFacts:
+    limits = (
+        LimitFacts(
+            **{name: each[name] for name in attrs.fields_dict(LimitFacts) if name != "room_at"},
+            room_at=None if each["room_at"] is None else datetime.fromisoformat(each["room_at"]),
+        )
+        for each in row["limits"] or ()
+    )
+    return LineFacts(ahead=row["ahead"], waiting=row["waiting"], limits=tuple(limits))
 
 
 def _pause(row: Record) -> PauseFacts | None:

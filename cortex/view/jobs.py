@@ -117,6 +117,7 @@ _WAITS: Final = {
     Wait.SLEEP: State("◔", Wait.SLEEP, STATE_WORDS[JobStatus.PENDING]),
     Wait.SIGNAL: State("◇", Wait.SIGNAL, STATE_WORDS[JobStatus.PENDING]),
     Wait.CHILD: State("▷", Wait.CHILD, STATE_WORDS[JobStatus.PENDING]),
+    Wait.LIMIT: State("≡", Wait.LIMIT, STATE_WORDS[JobStatus.PENDING]),
     Wait.BATCH: State("▤", Wait.BATCH, STATE_WORDS[JobStatus.PENDING]),
     Wait.CODE: State("≠", Wait.CODE, APPR),
 }

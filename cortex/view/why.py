@@ -20,6 +20,7 @@ from cortex.domain.approvals.approval import APPROVAL, ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
+from cortex.domain.job_limits import LIMIT
 from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
@@ -38,6 +39,7 @@ from cortex.domain.waiting import (
 from cortex.domain.why_facts import (
     AHEAD_MAX,
     FleetFacts,
+    LineFacts,
     MisfitFacts,
     WaitFacts,
     WhyFacts,
@@ -71,6 +73,7 @@ class Cause(StrEnum):
     APPROVAL = "approval"
     FREEZE = "freeze"
     QUOTA = "quota"
+    LIMIT = "limit"
     BREAKER = "breaker"
     SLEEP = "sleep"
     BATCH = "batch"
@@ -280,6 +283,44 @@ def _quota(f: WhyFacts) -> _Found | None:
     if not observed.is_used_up and (f.next_retry_at is None or f.next_retry_at <= f.now):
         return None
     return _Found(f"it {observed.words}", observed.resets_at, f.suspended_at, observed.ways_out)
+
+
+def _limit(f: WhyFacts) -> _Found | None:
+    """The limits of its type have no room for it, or for the tokens of its call."""
+    ways = ("cortex limits ls",)
+    if f.task is None and f.waiting_on is not None and f.waiting_on.startswith(LIMIT):
+        reason = f.last.error if f.last is not None else None
+        words = _clipped(reason) or f"it waits for {named(f.waiting_on)}"
+        return _Found(words, f.next_retry_at, f.suspended_at, ways)
+    if f.line is None or f.pause is not None:
+        return None
+    return _Found(limit_text(f.line), _room_at(f.line), f.suspended_at, ways)
+
+
+def limit_text(line: LineFacts) -> str:
+    """Describe where the job stands, and what fills the limit that it waits for."""
+    full = next((each for each in line.limits if each.is_full), None)
+    place = f"place {_upto(line.ahead + 1)} of {_upto(line.waiting)}"
+    if not line.waiting:  # a list, for which nobody is counted
+        place = "waits for room"
+    if full is None:
+        return f"{place}: its limits have room, it is about to be let through"
+    whose = "" if full.key is None else f" for {full.key}={full.value or '(none)'}"
+    counted = "run" if full.per is None else f"began in the last {full.per}"
+    used = f"{full.used:,} of {full.amount:,} {counted}"
+    return f"{place}{whose} in limit {full.name}; {used}"
+
+
+def _room_at(line: LineFacts) -> datetime | None:
+    """When it may be let through, if only time has to pass."""
+    full = [each for each in line.limits if each.is_full]
+    if line.ahead or not full or any(each.room_at is None for each in full):
+        return None
+    return max(each.room_at for each in full if each.room_at is not None)
+
+
+def _upto(number: int) -> str:
+    return f"{AHEAD_MAX:,}+" if number > AHEAD_MAX else f"{number:,}"
 
 
 def _breaker(f: WhyFacts) -> _Found | None:
@@ -535,6 +576,7 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.APPROVAL, _approval),
     (Cause.FREEZE, _freeze),
     (Cause.QUOTA, _quota),
+    (Cause.LIMIT, _limit),
     (Cause.BREAKER, _breaker),
     (Cause.SLEEP, _sleep),
     (Cause.BATCH, _batch),

@@ -184,6 +184,10 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        r.cancel_reason, r.error_message, r.error_code, coalesce(t.checkpoint, r.checkpoint) AS checkpoint, r.result,
        r.payload, coalesce(r.config_id, t.config_id) AS config_id,
        CASE WHEN t.job_id IS NOT NULL THEN NULL
+            -- Whether any is held is read once for a statement; only then is a job's task looked up.
+            WHEN r.finished_at IS NULL AND r.status IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
+                AND (SELECT true FROM cortex_worker.task h WHERE h.state = 'HELD' LIMIT 1)
+                AND (SELECT k.state FROM cortex_worker.task k WHERE k.job_id = r.id) = 'HELD' THEN 'limit:' || r.type
             WHEN r.waiting_on <> 'code' OR r.finished_at IS NOT NULL THEN r.waiting_on
             -- Read once for a statement, and only where work is stranded once for a job.
             WHEN (SELECT array_agg(s.task) FROM cortex_worker.stranded s) IS NOT NULL

@@ -513,6 +513,30 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex_worker.note_turns IS 'Notes whose turn it was last, of entries as they are in share_room.';
 
+-- ------------------------------------------------------------------ explaining
+
+CREATE FUNCTION cortex.line_of(task cortex_worker.task, most bigint) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+SELECT jsonb_build_object(
+    'ahead', (SELECT count(*) FROM (
+        SELECT FROM cortex_worker.task t
+        WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys
+          AND (1 - least(t.attempt, 1), t.priority, t.run_at, t.id)
+              < (1 - least(task.attempt, 1), task.priority, task.run_at, task.id) LIMIT most) t),
+    'waiting', (SELECT count(*) FROM (
+        SELECT FROM cortex_worker.task t WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys LIMIT most) t),
+    'limits', (SELECT jsonb_agg(jsonb_build_object(
+            'name', l.name, 'key', l.key, 'value', l.value, 'unit', l.unit, 'per', l.per, 'amount', l.amount,
+            'used', CASE l.unit WHEN 'running' THEN (SELECT count(*) FROM cortex_worker.limit_hold h
+                                                     WHERE h.limit_id = l.id AND h.key = l.value)
+                    ELSE cortex_worker.used_of(l.id, l.value, l.per) END,
+            'room_at', CASE WHEN l.unit <> 'running' THEN cortex_worker.room_at(l.id, l.value, l.per) END) ORDER BY l.place)
+        FROM (SELECT l.*, task.limit_keys[3 + l.place] AS value FROM cortex.job_limit l
+              WHERE l.type = task.limit_keys[1] AND l.unit <> 'tokens' AND (l.unit = 'running' OR task.attempt = 0)) l))
+WHERE task.state = 'HELD' $$;
+COMMENT ON FUNCTION cortex.line_of IS
+    'Where a task stands among those of its keys, counted up to a bound, and the limits that it waits for. Null: it does not.';
+
 -- ------------------------------------------------------------------ tokens
 
 CREATE FUNCTION cortex_worker.ask_for_tokens(

@@ -8,3 +8,56 @@ SELECT cortex.declare_limits($1, $2) AS changed;
 -- Locks: its turn to the end of the statement, the tasks (skipping locked). One process works at a time; any other is
 -- skipped. Returns how many, and in how many seconds to look again: null, when a place is freed.
 SELECT count, is_skipped, due_in_s FROM cortex_worker.admit($1);
+
+-- name: list
+-- Limits of job types by name, with what counts now: how many keys have any of it and how many have no room, the key with
+-- most, and how many jobs wait. $1 after this name, $2 limit, $3 how many places, slices and waiting jobs to read of each.
+-- Locks: none.
+SELECT l.name, l.type, l.unit, l.per, l.key, l.amount AS limit_amount, t.changed_at, u.keys, u.full_keys, u.busiest_key,
+       u.busiest_used, w.waiting_jobs, cortex.now() AS now
+FROM (SELECT * FROM cortex.job_limit o WHERE o.name > $1 ORDER BY o.name LIMIT $2) l
+JOIN cortex.limited_type t ON t.type = l.type
+CROSS JOIN LATERAL (
+    SELECT count(*)::int AS keys, count(*) FILTER (WHERE k.used >= l.amount)::int AS full_keys,
+           (array_agg(k.key ORDER BY k.used DESC, k.key))[1] AS busiest_key, coalesce(max(k.used), 0)::bigint AS busiest_used
+    FROM (SELECT r.key, sum(r.used)::bigint AS used FROM (
+              (SELECT h.key, 1 AS used FROM cortex_worker.limit_hold h WHERE l.unit = 'running' AND h.limit_id = l.id LIMIT $3)
+              UNION ALL
+              (SELECT s.key, s.used FROM cortex_worker.limit_use s
+               WHERE l.unit <> 'running' AND s.limit_id = l.id AND s.used > 0
+                 AND s.began_at > cortex.now() - cortex_worker.span_of(l.per) - cortex_worker.span_of(l.per) / 60 LIMIT $3)) r
+          GROUP BY r.key) k) u
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN l.unit = 'tokens' THEN (
+        SELECT count(*) FROM (
+            SELECT FROM cortex.job_record j
+            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+              AND j.waiting_on = 'limit:' || l.name LIMIT $3) j)
+        ELSE (
+        SELECT count(*) FROM (
+            SELECT FROM cortex_worker.task h
+            WHERE h.state = 'HELD' AND h.limit_keys >= ARRAY[l.type] COLLATE "C"
+              AND h.limit_keys < ARRAY[l.type || chr(1)] COLLATE "C" LIMIT $3) h) END::int AS waiting_jobs) w
+ORDER BY l.name;
+
+-- name: forget
+-- Deletes slices that no longer count, and turns of keys for which nothing waits. $1 limit of each. Locks: the slices
+-- (skipping locked), the turns. Returns how many.
+WITH old AS MATERIALIZED (
+    SELECT u.limit_id, u.key, u.began_at FROM cortex_worker.limit_use u JOIN cortex.job_limit l ON l.id = u.limit_id
+    WHERE u.began_at < cortex.now() - cortex_worker.span_of(l.per) - cortex_worker.span_of(l.per) / 30
+    ORDER BY u.began_at LIMIT $1 FOR UPDATE OF u SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex_worker.limit_use u USING old
+    WHERE u.limit_id = old.limit_id AND u.key = old.key AND u.began_at = old.began_at RETURNING u.limit_id
+), idle AS (
+    DELETE FROM cortex_worker.limit_cursor c USING (
+        SELECT o.turn FROM cortex_worker.limit_cursor o
+        WHERE o.turn <> '{}' AND o.served_at < cortex.now() - interval '1 hour' AND NOT EXISTS (
+            SELECT FROM cortex_worker.task t
+            WHERE t.state = 'HELD' AND t.limit_keys >= o.turn
+              AND t.limit_keys < ARRAY[o.turn[1], o.turn[2], o.turn[3] || chr(1)] COLLATE "C")
+        LIMIT $1) o
+    WHERE c.turn = o.turn RETURNING c.turn
+)
+SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM idle) AS count;

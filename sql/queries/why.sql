@@ -23,7 +23,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(spent.spent, 0) AS spent,
-       cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
+       cortex.waits_for(j.waiting_on) AS awaited, cortex.line_of(t, $2) AS line, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
        a.error_code AS last_error_code, a.error_source AS last_error_source, a.pod AS last_pod,
        coalesce(a.threads_lost, 0) AS last_threads_lost, coalesce(a.has_pod, false) AS last_has_pod, misfit.misfits, wakes.waits, deaf.data AS deaf,

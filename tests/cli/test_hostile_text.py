@@ -182,6 +182,7 @@ ACTS: dict[str, list[Way]] = {
         lambda r: [r.effects.pop(), "applied", "--result", json.dumps(LINES), "--yes", *WHY],
         lambda _: [HOSTILE, "give-up", "--yes", *WHY],
     ],
+    "limits ls": [lambda _: []],
     "quotas set": [
         lambda _: [f"far-{HOSTILE}", "--limit", "1", "--per", "day", "--unit", HOSTILE[:20], *WHY],
         lambda _: ["reach_out", "--limit", "9", "--per", "day", "--of", HOSTILE, *WHY],

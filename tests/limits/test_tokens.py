@@ -54,7 +54,7 @@ def test_calls_take_room_of_their_model_and_return_what_they_did_not_use(stage: 
     assert stage.call(budgets.reserve, first).word == "granted"
     refused = stage.call(budgets.reserve, a_call(stage, claim, 200))
     assert (refused.word, refused.budget, refused.limit_key) == ("limit", f"{NAME}:model", "opus")
-    assert (refused.spent, refused.limit) == (900, 1_000)
+    assert (refused.spent, refused.limit) == (Decimal(900), Decimal(1_000))
     assert stage.call(budgets.reserve, a_call(stage, claim, 200, "haiku")).word == "granted"
     for _ in range(2):  # booked once
         stage.call(budgets.settle, [bill(first, 100)])

@@ -7,6 +7,7 @@ from cortex.http.framework.resource import list_all, list_by_name
 from cortex.http.framework.tenancy import Tenancy
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.job_types import TYPES
+from cortex.view.resources.limits import LIMITS
 from cortex.view.resources.mcp_tools import MCP_TOOLS
 from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.people import PEOPLE
@@ -31,6 +32,11 @@ ROUTES: Final = (
     ),
     list_by_name(
         QUOTAS, summary="List quotas and their usage, by name.", tenancy=Tenancy.INSTALLATION
+    ),
+    list_by_name(
+        LIMITS,
+        summary="List limits of job types, and what counts of their keys, by name.",
+        tenancy=Tenancy.INSTALLATION,
     ),
     list_by_name(
         PEOPLE,

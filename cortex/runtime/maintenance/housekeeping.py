@@ -1,11 +1,11 @@
 """Deletes what has expired: keys, old usage, model output, log lines, upkeep jobs, pods.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
-whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
-with a month ago; model output for watchers that poll; messages that were sent; jobs of built-in
-schedules that ended well a day ago; pods that ended or died a day ago and that no record names; old
-log lines of jobs; signals to keys that no job has asked for within a day; keys of singletons whose
-jobs ended.
+whose jobs have all ended; quota usage of past hours and days; usage of limits that no longer
+counts; instants of schedules that were dealt with a month ago; model output for watchers that poll;
+messages that were sent; jobs of built-in schedules that ended well a day ago; pods that ended or
+died a day ago and that no record names; old log lines of jobs; signals to keys that no job has
+asked for within a day; keys of singletons whose jobs ended.
 Invariants: oldest first, at most 1000 of each per pass and 20,000 lines, each kind in a transaction
 of its own; one process at a time deletes.
 

@@ -7,7 +7,7 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, logs, pods, quotas, signals, tasks, watches
+from cortex.store import budgets, idempotency, limits, logs, pods, quotas, signals, tasks, watches
 from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
@@ -58,6 +58,7 @@ async def sweep(
     rows = [
         await _alone(db, idempotency.sweep, limit=limit),
         await _alone(db, quotas.forget, kept_s=DAY_KEPT_S, limit=limit),
+        await _alone(db, limits.forget, limit=limit),
         await _alone(db, schedules.forget, kept_s=INSTANT_KEPT_S, limit=limit),
         await _alone(db, watches.forget, limit=limit),
         await _alone(

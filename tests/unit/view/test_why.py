@@ -22,6 +22,8 @@ from cortex.domain.why_facts import (
     BudgetFacts,
     DeafFacts,
     FleetFacts,
+    LimitFacts,
+    LineFacts,
     MisfitFacts,
     OwnerFacts,
     PauseFacts,
@@ -68,6 +70,16 @@ USED_UP = QuotaWait(
     resets_at=NOW + timedelta(hours=12),
 )
 PAUSED = PauseFacts(queue="mail", by="ana", at=NOW - timedelta(minutes=5), reason="a\ndeploy")
+FULL_RATE = LimitFacts(
+    name="a:jobs/day:n",
+    key="n",
+    value="7",
+    unit="jobs",
+    per="day",
+    amount=5,
+    used=5,
+    room_at=NOW + timedelta(seconds=60),
+)
 FAILED_BEFORE = AttemptFacts(
     attempt=3, outcome="retry", error="529\noverloaded", error_class="TRANSIENT_APP"
 )
@@ -279,6 +291,19 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     ),
     (in_retry(waiting_on="batch"), Cause.BATCH, "its provider answers within a day", None),
     (in_retry(waiting_on="llm:m"), Cause.APP_RETRY, "it waits for llm:m", 40),
+    (in_retry(waiting_on="limit:a:tokens/day"), Cause.LIMIT, "529 overloaded", 40),
+    (
+        facts(task=a_task("HELD"), line=LineFacts(ahead=0, waiting=1, limits=(FULL_RATE,))),
+        Cause.LIMIT,
+        "place 1 of 1 for n=7 in limit a:jobs/day:n; 5 of 5 began in the last day",
+        60,
+    ),
+    (
+        facts(task=a_task("HELD"), line=LineFacts(ahead=1001, waiting=1001, limits=(FULL_RATE,))),
+        Cause.LIMIT,
+        "place 1,000+ of 1,000+ for n=7 in limit a",
+        None,
+    ),
     (in_retry(next_retry_at=at(-1)), Cause.READY, "it is due", 0),
     (in_retry(task=a_task()), Cause.READY, "it is due", 0),
     (in_retry(breaker=breaker(open_until=at(9))), Cause.BREAKER, "llm:m is open", 9),
