@@ -891,7 +891,7 @@ CREATE INDEX task_due ON cortex_worker.task USING btree (task, priority, due_by,
 CREATE INDEX task_queued_due ON cortex_worker.task USING btree (queue_name, priority, due_by, id) WHERE state = 'QUEUED'::cortex_worker.task_state AND due_by IS NOT NULL;
 CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND is_suspect;
 CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
-CREATE INDEX task_held ON cortex_worker.task USING btree (limit_keys, (1 - LEAST(attempt, 1)), priority, run_at, id) WHERE state = 'HELD'::cortex_worker.task_state;
+CREATE INDEX task_held ON cortex_worker.task USING btree (limit_keys, (1 - LEAST(attempt, 1)), priority, COALESCE(due_by, 'infinity'::timestamp with time zone), run_at, id) WHERE state = 'HELD'::cortex_worker.task_state;
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.task TO cortex_runtime;
 GRANT SELECT ON cortex_worker.task TO cortex_reader;
 
@@ -1071,6 +1071,12 @@ CREATE VIEW cortex.job AS
     COALESCE(r.config_id, t.config_id) AS config_id,
         CASE
             WHEN t.job_id IS NOT NULL THEN NULL::text
+            WHEN r.finished_at IS NULL AND (r.status = ANY (ARRAY['PENDING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])) AND ( SELECT true
+               FROM cortex_worker.task h
+              WHERE h.state = 'HELD'::cortex_worker.task_state
+             LIMIT 1) AND (( SELECT k.state
+               FROM cortex_worker.task k
+              WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || r.type
             WHEN r.waiting_on <> 'code'::text OR r.finished_at IS NOT NULL THEN r.waiting_on
             WHEN (( SELECT array_agg(s.task) AS array_agg
                FROM cortex_worker.stranded s)) IS NOT NULL AND ((( SELECT k.task
@@ -2132,6 +2138,9 @@ CREATE TABLE cortex.reservation (
     budget_ids integer[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
     window_keys text[] NOT NULL,  -- The run or the day of each.
     amounts numeric[] NOT NULL,  -- The room in each, in its unit.
+    limit_ids integer[],  -- Limits of its job type in which it holds room. Null: none.
+    limit_keys text[],  -- The key in each.
+    limit_tokens bigint,  -- The room in each, in tokens.
     is_batched boolean NOT NULL DEFAULT false,  -- It is that of a call in a batch, which outlives its attempt: see cortex.model_batch_call.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the call was admitted.
     CONSTRAINT reservation_pkey PRIMARY KEY (id)
@@ -2149,6 +2158,7 @@ AS $function$
 DECLARE
     booked int;
     exhausted jsonb[];
+    is_limited boolean;
 BEGIN
     WITH ended AS (
         SELECT * FROM unnest(calls, tokens, costs, notes) AS e(id, used_tokens, cost, note)
@@ -2170,6 +2180,21 @@ BEGIN
         UPDATE cortex.budget_use u SET reserved = u.reserved - l.held, spent = u.spent + l.used
         FROM locked l WHERE u.budget_id = l.budget_id AND u.window_key = l.window_key
         RETURNING u.budget_id, u.window_key, u.spent, u.spent - l.used AS before
+    ), token AS (
+        -- In the slice in which the room was taken.
+        SELECT p.id, p.key, cortex_worker.slice_at(l.per, g.at) AS began_at, sum(g.used_tokens - g.limit_tokens) AS more
+        FROM gone g CROSS JOIN LATERAL unnest(g.limit_ids, g.limit_keys) AS p(id, key)
+        JOIN cortex.job_limit l ON l.id = p.id
+        GROUP BY 1, 2, 3
+    ), slice AS MATERIALIZED (
+        SELECT t.* FROM token t
+        JOIN cortex_worker.limit_use u ON u.limit_id = t.id AND u.key = t.key AND u.began_at = t.began_at
+        WHERE (SELECT count(*) FROM locked) >= 0  -- after the budgets, as in cortex.reserve
+        ORDER BY t.id, t.key, t.began_at FOR UPDATE OF u
+    ), returned AS (
+        UPDATE cortex_worker.limit_use u SET used = greatest(0, u.used + s.more)
+        FROM slice s WHERE u.limit_id = s.id AND u.key = s.key AND u.began_at = s.began_at
+        RETURNING u.limit_id
     ), fact AS (
         INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version,
                                  pod_id, call_id, amount, currency, data)
@@ -2184,8 +2209,12 @@ BEGIN
             'window', s.window_key, 'spent', s.spent, 'limit', b.limit_amount,
             'tenant', CASE b.scope WHEN 'tenant' THEN b.subject ELSE 'default' END) ORDER BY b.id)
         FROM spent s JOIN cortex.budget b ON b.id = s.budget_id
-        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount)
-    INTO booked, exhausted;
+        WHERE s.before < b.limit_amount AND s.spent >= b.limit_amount), (
+        SELECT true FROM returned LIMIT 1)
+    INTO booked, exhausted, is_limited;
+    IF is_limited THEN
+        PERFORM pg_notify('cortex_limit', '');
+    END IF;
     IF exhausted IS NOT NULL THEN
         PERFORM cortex.announce('budget.spent', e->>'budget', e, e->>'tenant') FROM unnest(exhausted) AS e;
     END IF;
@@ -2221,9 +2250,9 @@ SELECT NOT call.is_batched AND (
                 (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
                 '-infinity') < cortex.now() - interval '1 minute') $function$;
 
--- Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or that the lease is lost.
+-- Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or the limit of its job type that has no room for its tokens; or that the lease is lost.
 CREATE FUNCTION cortex.reserve(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid, of_version integer, of_step text, of_model text, most_tokens bigint, most_usd numeric, likely_tokens bigint, likely_usd numeric)
- RETURNS TABLE(verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s double precision, is_own boolean)
+ RETURNS TABLE(verdict text, budget text, unit text, spent numeric, limit_amount numeric, wait_s double precision, is_own boolean, limit_key text)
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
@@ -2242,15 +2271,17 @@ DECLARE
     worst int := 0;
     held record;
     refused record;
+    asked record;
 BEGIN
+    SELECT NULL::int[] AS ids, NULL::text[] AS keys INTO asked;
     IF EXISTS (SELECT FROM cortex.reservation r WHERE r.id = new_call) THEN
-        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
         RETURN;
     END IF;
     SELECT j.parent_id INTO parent FROM cortex.job j
     WHERE j.id = of_job AND j.attempt = of_attempt AND j.pod_id = of_pod AND j.status::text = 'RUNNING';
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+        RETURN QUERY SELECT 'lease_lost', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
         RETURN;
     END IF;
     left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
@@ -2304,18 +2335,31 @@ BEGIN
                 refused.limit_amount, CASE refused.period WHEN 'day' THEN
                     extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
                 EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
-                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids));
+                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids)), NULL;
             RETURN;
         END IF;
+    END IF;
+    IF EXISTS (SELECT FROM cortex.job_limit l WHERE l.unit = 'tokens') THEN
+        -- Whoever returns room locks the uses of budgets first, too.
+        SELECT * INTO asked FROM cortex_worker.ask_for_tokens(of_job, of_model, most_tokens);
+        IF asked.refused IS NOT NULL THEN
+            RETURN QUERY SELECT 'limit', asked.refused, 'tokens', asked.used::numeric, asked.amount::numeric, asked.wait_s, false,
+                asked.key;
+            RETURN;
+        END IF;
+    END IF;
+    IF known IS NOT NULL THEN
         UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
         FROM unnest(ids, keys, room) AS n(id, key, amount) WHERE u.budget_id = n.id AND u.window_key = n.key;
     END IF;
 
     INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, agent_id, agent_version, step, model,
-                                    input_tokens, input_usd, budget_ids, window_keys, amounts)
+                                    input_tokens, input_usd, budget_ids, window_keys, amounts,
+                                    limit_ids, limit_keys, limit_tokens)
     VALUES (new_call, of_job, of_attempt, of_pod, of_tenant, of_agent, of_version, of_step, of_model,
-            likely_tokens, likely_usd, ids, keys, room);
-    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false;
+            likely_tokens, likely_usd, ids, keys, room,
+            asked.ids, asked.keys, CASE WHEN asked.ids IS NOT NULL THEN most_tokens END);
+    RETURN QUERY SELECT 'granted', NULL, NULL, NULL::numeric, NULL::numeric, NULL::float8, false, NULL;
 END $function$;
 
 -- Twelve hex digits that equal errors share: job type, code, and the message without its ids, numbers, paths and quoted parts other than short names.
@@ -7108,7 +7152,8 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
-                ORDER BY t.priority, t.run_at, t.id LIMIT g.number FOR UPDATE SKIP LOCKED) t
+                ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
+                LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0
         ), let_through AS (
             UPDATE cortex_worker.task t SET is_admitted = true, state = 'READY'
@@ -7163,6 +7208,71 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.note_turns(integer[],text[],integer[],integer[],integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.note_turns(integer[],text[],integer[],integer[],integer) TO cortex_runtime;
+
+-- Where a task stands among those of its keys, counted up to a bound, and the limits that it waits for. Null: it does not.
+CREATE FUNCTION cortex.line_of(task cortex_worker.task, most bigint)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+SELECT jsonb_build_object(
+    'ahead', (SELECT count(*) FROM (
+        SELECT FROM cortex_worker.task t
+        WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys
+          AND (1 - least(t.attempt, 1), t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id)
+              < (1 - least(task.attempt, 1), task.priority, coalesce(task.due_by, timestamptz 'infinity'), task.run_at,
+                 task.id) LIMIT most) t),
+    'waiting', (SELECT count(*) FROM (
+        SELECT FROM cortex_worker.task t WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys LIMIT most) t),
+    'limits', (SELECT jsonb_agg(jsonb_build_object(
+            'name', l.name, 'key', l.key, 'value', l.value, 'unit', l.unit, 'per', l.per, 'amount', l.amount,
+            'used', CASE l.unit WHEN 'running' THEN (SELECT count(*) FROM cortex_worker.limit_hold h
+                                                     WHERE h.limit_id = l.id AND h.key = l.value)
+                    ELSE cortex_worker.used_of(l.id, l.value, l.per) END,
+            'room_at', CASE WHEN l.unit <> 'running' THEN cortex_worker.room_at(l.id, l.value, l.per) END) ORDER BY l.place)
+        FROM (SELECT l.*, task.limit_keys[3 + l.place] AS value FROM cortex.job_limit l
+              WHERE l.type = task.limit_keys[1] AND l.unit <> 'tokens' AND (l.unit = 'running' OR task.attempt = 0)) l))
+WHERE task.state = 'HELD' $function$;
+
+-- Takes room for the tokens of a call from all limits of its job's type, or from none and returns the limit without room, and in how many seconds the oldest of what counts there stops counting.
+CREATE FUNCTION cortex_worker.ask_for_tokens(of_job uuid, of_model text, tokens bigint, OUT refused text, OUT key text, OUT used bigint, OUT amount bigint, OUT wait_s double precision, OUT ids integer[], OUT keys text[])
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    asked record;
+BEGIN
+    FOR asked IN
+        SELECT l.id, l.name, l.per, l.amount,
+               CASE WHEN l.key = 'model' THEN of_model
+                    ELSE coalesce(cortex_worker.limit_key(l.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
+        FROM cortex.job_record j JOIN cortex.job_limit l ON l.type = j.type AND l.unit = 'tokens'
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        WHERE j.id = of_job ORDER BY l.id
+    LOOP
+        -- One call at a time asks for a key, to the end of its transaction: those at once would not see each other's room.
+        PERFORM pg_advisory_xact_lock(hashtextextended(format('cortex.job_limit %s %s', asked.id, asked.key), 0));
+        used := cortex_worker.used_of(asked.id, asked.key, asked.per);
+        -- If nothing counts, a call may begin that is larger than the limit: it could never begin otherwise.
+        IF used > 0 AND used + tokens > asked.amount THEN
+            refused := asked.name;
+            key := asked.key;
+            amount := asked.amount;
+            wait_s := extract(epoch FROM cortex_worker.room_at(asked.id, asked.key, asked.per) - cortex.now());
+            RETURN;
+        END IF;
+        ids := ids || asked.id;
+        keys := keys || asked.key;
+    END LOOP;
+    -- What settling returns goes back into this slice.
+    INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
+    SELECT l.id, n.key, cortex_worker.slice_at(l.per, cortex.now()), tokens
+    FROM unnest(ids, keys) AS n(id, key) JOIN cortex.job_limit l ON l.id = n.id ORDER BY l.id
+    ON CONFLICT ON CONSTRAINT limit_use_pkey DO UPDATE SET used = u.used + excluded.used;
+END $function$;
 
 -- Sets the limits of job types as a pod declares them: an array of objects with unit, per, key and amount for each type. What was declared last holds, for waiting jobs, too. Returns how many types changed.
 CREATE FUNCTION cortex.declare_limits(types text[], specs jsonb[])

@@ -93,7 +93,9 @@ COMMENT ON COLUMN cortex_worker.limit_cursor.served IS 'The one that was let thr
 COMMENT ON COLUMN cortex_worker.limit_cursor.served_at IS 'When.';
 
 -- Jobs that have begun go before the others of their keys.
-CREATE INDEX task_held ON cortex_worker.task (limit_keys, (1 - least(attempt, 1)), priority, run_at, id) WHERE state = 'HELD';
+CREATE INDEX task_held ON cortex_worker.task (
+    limit_keys, (1 - least(attempt, 1)), priority, (coalesce(due_by, timestamptz 'infinity')), run_at, id)
+    WHERE state = 'HELD';
 
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON cortex.limited_type, cortex.job_limit, cortex_worker.limit_hold, cortex_worker.limit_use, cortex_worker.limit_cursor
@@ -458,7 +460,8 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
-                ORDER BY t.priority, t.run_at, t.id LIMIT g.number FOR UPDATE SKIP LOCKED) t
+                ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
+                LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0
         ), let_through AS (
             UPDATE cortex_worker.task t SET is_admitted = true, state = 'READY'
@@ -521,8 +524,9 @@ SELECT jsonb_build_object(
     'ahead', (SELECT count(*) FROM (
         SELECT FROM cortex_worker.task t
         WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys
-          AND (1 - least(t.attempt, 1), t.priority, t.run_at, t.id)
-              < (1 - least(task.attempt, 1), task.priority, task.run_at, task.id) LIMIT most) t),
+          AND (1 - least(t.attempt, 1), t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id)
+              < (1 - least(task.attempt, 1), task.priority, coalesce(task.due_by, timestamptz 'infinity'), task.run_at,
+                 task.id) LIMIT most) t),
     'waiting', (SELECT count(*) FROM (
         SELECT FROM cortex_worker.task t WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys LIMIT most) t),
     'limits', (SELECT jsonb_agg(jsonb_build_object(

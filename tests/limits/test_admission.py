@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -83,6 +84,19 @@ def test_woken_job_goes_before_the_others_of_its_key(stage: Stage) -> None:
     assert (woken.lease.job_id, woken.lease.attempt) == (first.lease.job_id, 2)
     stage.finish(woken)
     assert stage.claim() == []
+
+
+def test_deadlines_come_first_within_a_priority(stage: Stage) -> None:
+    stage.declare(Concurrency(1))
+    last = stage.submit(priority=1)
+    plain = stage.submit()
+    soon = stage.submit(due_by=datetime.now(UTC) + timedelta(days=1))
+    served = []
+    for _ in range(3):
+        (claim,) = stage.claim()
+        served.append(claim.lease.job_id)
+        stage.finish(claim)
+    assert served == [soon, plain, last]
 
 
 def test_keys_take_turns(stage: Stage) -> None:
