@@ -206,10 +206,9 @@ def named(waiting_on: str) -> str:
             return f"{text} {waiting_on.removeprefix(prefix)}"
     if waiting_on in _NAMED:
         return _NAMED[waiting_on]
-    if waiting_on.startswith(QUOTA):
-        return f"quota {waiting_on.removeprefix(QUOTA)}"
-    if waiting_on.startswith(LIMIT):
-        return f"room in limit {waiting_on.removeprefix(LIMIT)}"
+    for prefix, text in ((QUOTA, "quota"), (LIMIT, "room in limit")):
+        if waiting_on.startswith(prefix):
+            return f"{text} {waiting_on.removeprefix(prefix)}"
     if waiting_on.startswith(TRUST):
         agent, _, tool = waiting_on.removeprefix(TRUST).partition("/")
         return f"a person to accept what changed in {tool} (cortex agents trust {agent} {tool})"
