@@ -201,14 +201,16 @@ def named(waiting_on: str) -> str:
         rest = waiting_on.removeprefix(prefix)
         if rest != waiting_on:
             return f"{text} …{rest[-ID_DIGITS:]}"
-    for prefix, text in ((SIGNAL, "signal"), (CHILD, "children of")):
+    for prefix, text in (
+        (SIGNAL, "signal"),
+        (CHILD, "children of"),
+        (QUOTA, "quota"),
+        (LIMIT, "room in limit"),
+    ):
         if waiting_on.startswith(prefix):
             return f"{text} {waiting_on.removeprefix(prefix)}"
     if waiting_on in _NAMED:
         return _NAMED[waiting_on]
-    for prefix, text in ((QUOTA, "quota"), (LIMIT, "room in limit")):
-        if waiting_on.startswith(prefix):
-            return f"{text} {waiting_on.removeprefix(prefix)}"
     if waiting_on.startswith(TRUST):
         agent, _, tool = waiting_on.removeprefix(TRUST).partition("/")
         return f"a person to accept what changed in {tool} (cortex agents trust {agent} {tool})"
