@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -90,7 +89,7 @@ def test_deadlines_come_first_within_a_priority(stage: Stage) -> None:
     stage.declare(Concurrency(1))
     last = stage.submit(priority=1)
     plain = stage.submit()
-    soon = stage.submit(due_by=datetime.now(UTC) + timedelta(days=1))
+    soon = stage.submit(due_by=sql(stage.dsn, "SELECT now() + interval '1 day' AS at")[0]["at"])
     served = []
     for _ in range(3):
         (claim,) = stage.claim()

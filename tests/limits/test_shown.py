@@ -76,7 +76,7 @@ def test_limits_are_listed_with_their_keys(stage: Stage) -> None:
     assert (rows[f"{TYPE}:jobs/minute"].busiest_used, rows[f"{TYPE}:tokens/day"].keys) == (3, 0)
 
 
-def test_what_no_longer_counts_is_deleted(stage: Stage) -> None:
+def test_housekeeping_deletes_what_no_longer_counts(stage: Stage) -> None:
     stage.declare(Rate(9, per="second"), Concurrency(1, key="customer"), Concurrency(9, key="n"))
     for number in range(3):
         stage.submit({"customer": "ana", "n": number})
