@@ -6362,7 +6362,7 @@ BEGIN
     RETURN NEXT;
 END $function$;
 
--- Withdraws what has lost against the first of several waits: requests to people are cancelled, signals are the first of their queues again.
+-- Withdraws what has lost against the first of several waits: requests to people are cancelled, signals are the first of their queues again, children that are not detached are to be cancelled.
 CREATE FUNCTION cortex.first_withdraws()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -6393,6 +6393,13 @@ BEGIN
         IF FOUND THEN
             PERFORM pg_notify('cortex_wake', '');
         END IF;
+    END IF;
+    IF NEW.output->'children' IS NOT NULL THEN
+        INSERT INTO cortex.child_cut (parent_id, step)
+        SELECT DISTINCT NEW.job_id, loser.step FROM json_array_elements_text(NEW.output->'children') AS loser(step)
+        WHERE loser.step <> ''
+        ON CONFLICT DO NOTHING;
+        PERFORM pg_notify('cortex_wake', '');
     END IF;
     RETURN NULL;
 END $function$;
@@ -7689,11 +7696,12 @@ CREATE INDEX job_child_open ON cortex.job_child USING btree (lineage_id, step, i
 GRANT SELECT ON cortex.job_child TO cortex_runtime;
 GRANT SELECT ON cortex.job_child TO cortex_reader;
 
--- Jobs that have ended and whose children are to be cancelled: a row until all are.
+-- Jobs whose children are to be cancelled: all, as they have ended, or those of a step that they wait for no more. A row until all are.
 CREATE TABLE cortex.child_cut (
-    parent_id uuid NOT NULL,  -- The job that has ended.
+    parent_id uuid NOT NULL,  -- The job.
+    step text NOT NULL DEFAULT ''::text,  -- Key of the step that has begun them; empty: all, the job has ended.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
-    CONSTRAINT child_cut_pkey PRIMARY KEY (parent_id)
+    CONSTRAINT child_cut_pkey PRIMARY KEY (parent_id, step)
 );
 GRANT SELECT ON cortex.child_cut TO cortex_runtime;
 GRANT SELECT ON cortex.child_cut TO cortex_reader;
@@ -8120,10 +8128,10 @@ DECLARE
 BEGIN
     -- Waits for whoever is just submitting one of them: what begins then is seen by the next statement.
     UPDATE cortex.job_child c SET ended_at = cortex.now()
-    FROM (SELECT p.parent_id, coalesce(j.lineage_id, j.id) AS lineage_id
+    FROM (SELECT p.parent_id, p.step, coalesce(j.lineage_id, j.id) AS lineage_id
           FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id ORDER BY p.at LIMIT most) cut
     WHERE c.lineage_id = cut.lineage_id AND c.parent_id = cut.parent_id AND c.is_held AND c.ended_at IS NULL
-      AND NOT c.is_detached;
+      AND NOT c.is_detached AND (cut.step = '' OR c.step = cut.step);
     GET DIAGNOSTICS withdrawn = ROW_COUNT;
     RETURN withdrawn;
 END $function$;
@@ -8147,7 +8155,7 @@ BEGIN
     WHERE p.parent_id = ANY (parents) AND j.id = p.parent_id AND NOT EXISTS (
         SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
         WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL
-          AND NOT c.is_detached AND k.cancel_requested_at IS NULL);
+          AND NOT c.is_detached AND k.cancel_requested_at IS NULL AND (p.step = '' OR c.step = p.step));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
 END $function$;

@@ -82,8 +82,10 @@ _HOW: Final = {
 }
 
 
-def reason_of_cut(status: str, why: str | None) -> str:
-    """Say why a child is cancelled whose parent has ended in this state."""
+def reason_of_cut(status: str | None, why: str | None) -> str:
+    """Say why a child is cancelled whose parent has ended in this state; None: it goes on."""
+    if status is None:
+        return f"{_SUBMITTER} goes on without it"
     if why is not None and why.startswith(_SUBMITTER):  # so was the parent
         return why
     return f"{_SUBMITTER} {_HOW[JobStatus(status)]}{f': {why}' if why else ''}"[:500]

@@ -47,6 +47,7 @@ from cortex.domain.waiting import CHILD
 from cortex.domain.waits import ChildrenWait
 from cortex.durable.attempt import Attempt
 from cortex.durable.codec import StepInput, decode, encode, input_of, input_of_json
+from cortex.durable.contenders import Contender, WaitKind
 from cortex.durable.registry import JobType
 from cortex.durable.results import ResultType
 from cortex.durable.step_outcome import StepOutcome
@@ -192,10 +193,16 @@ class Family:
         key = self._journal.key(target.name if options.name is None else options.name)
         result_key = self._journal.key(_result_name(key))
 
+        is_spawned = False
+
         async def called() -> Any:
-            await self._spawned(key, target, arguments, options)
+            nonlocal is_spawned
+            if not is_spawned:  # `ctx.first` looks at it again and again
+                await self._spawned(key, target, arguments, options)
+                is_spawned = True
             return await self._result(key, result_key, target)
 
+        self._contends(key, called, ends=result_key, step=key)
         return self._journal.promised(key, called())
 
     def submit(
@@ -230,6 +237,11 @@ class Family:
         take = partial(self._chunk, key, count=len(payloads), concurrency=concurrency)
         value_of = partial(_value_of, step=key, target=target)
         return ChildMap(begin, take, len(payloads), value_of)
+
+    def _contends(
+        self, key: str, look: Callable[[], Coroutine[Any, Any, Any]], *, ends: str, step: str
+    ) -> None:
+        self._attempt.contenders[key] = Contender(WaitKind.CHILD, look, ends, step)
 
     # --- submission
 
@@ -268,7 +280,9 @@ class Family:
 
         def ended() -> Coroutine[None, None, Any]:
             result_key = self._journal.key(_result_name(key))
-            return self._journal.promised(result_key, self._result(key, result_key, target))
+            look = partial(self._result, key, result_key, target)
+            self._contends(result_key, look, ends=result_key, step=key)
+            return self._journal.promised(result_key, look())
 
         return Child(child_id, ended)
 

@@ -24,3 +24,7 @@ class Contender:
     kind: WaitKind
     look: Callable[[], Coroutine[Any, Any, Any]]
     """Returns its value; raises `Suspended` while there is none. May be called again then."""
+    ends: str | None = None
+    """Key of the step that records its end; None: its own."""
+    withdraws: str | None = None
+    """Key of the step whose children are cancelled if it loses; None: its own."""

@@ -6,7 +6,8 @@ Steps run meanwhile, and so the job stays in its pod while one does; its waits a
 every few seconds.
 
 The losers are withdrawn by the statement that records the winner: a request to people is cancelled,
-a signal that was taken is the first of its queue again. A timer is gone with its job's wait.
+a signal that was taken is the first of its queue again, a child that is not detached is cancelled
+soon. A timer is gone with its job's wait.
 """
 
 import inspect
@@ -22,6 +23,7 @@ from cortex.domain.approvals.approval import APPROVAL
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import (
     ApprovalExpiredError,
+    ChildFailedError,
     DeniedError,
     InvalidSignalError,
     TimedOutError,
@@ -42,7 +44,13 @@ LOOK_S: Final = 0.5
 """The first pause between two looks at the waits beside a step that runs; then ever longer ones."""
 LOOK_MAX_S: Final = 5.0
 WAITS_MAX: Final = 100
-OUTCOMES: Final = (ApprovalExpiredError, DeniedError, InvalidSignalError, TimedOutError)
+OUTCOMES: Final = (
+    ApprovalExpiredError,
+    ChildFailedError,
+    DeniedError,
+    InvalidSignalError,
+    TimedOutError,
+)
 """Errors that are the end of a wait, and the same on every replay."""
 
 
@@ -63,6 +71,10 @@ class _Entry:
     key: str
     kind: WaitKind
     look: Callable[[], Awaitable[Any]]
+    ends: str
+    """Key of the step that records its end."""
+    withdraws: str
+    """Key by which a loser is withdrawn."""
 
 
 @attrs.define
@@ -83,6 +95,7 @@ class _Race:
         for entry in self.entries:
             # They are requested by now, as far as they are on record, whichever is looked at.
             self.attempt.journal.forget(entry.key)
+            self.attempt.journal.forget(entry.ends)
         on_record = self._first_on_record()
         if on_record is not None:
             self.winner = on_record
@@ -98,7 +111,7 @@ class _Race:
         places = {
             seq: place
             for place, each in enumerate(self.entries)
-            if each.kind is not WaitKind.SLEEP and (seq := journal.seq_of(each.key)) is not None
+            if each.kind is not WaitKind.SLEEP and (seq := journal.seq_of(each.ends)) is not None
         }
         return places[min(places)] if places else None
 
@@ -207,7 +220,7 @@ class _Race:
         losers: dict[str, list[str]] = {}
         for place, entry in enumerate(self.entries):
             if place != winner and (name := _WITHDRAWN.get(entry.kind)) is not None:
-                losers.setdefault(name, []).append(entry.key)
+                losers.setdefault(name, []).append(entry.withdraws)
         return losers
 
 
@@ -243,7 +256,7 @@ def first_of(
                 each.close()
         raise
     key = journal.key(name)
-    journal.adopt(key, [each.key for each in entries])
+    journal.adopt(key, [part for each in entries for part in {each.key, each.ends}])
     given = input_of({"of": [each.key for each in entries]}, what=f"step {key!r}")
     return journal.promised(key, _first(attempt, key, given, entries, waits))
 
@@ -295,13 +308,14 @@ def _entry(attempt: Attempt, place: int, wait: Awaitable[Any]) -> _Entry:
         )
     contender = attempt.contenders.get(key)
     if contender is not None:
-        return _Entry(key, contender.kind, contender.look)
+        ends, withdraws = contender.ends or key, contender.withdraws or key
+        return _Entry(key, contender.kind, contender.look, ends, withdraws)
     if not _is_plain_step(wait):
         raise UsageError(
             f"ctx.first: {key!r} cannot be withdrawn once it has begun",
             hint="wait for signals, timers, children, approvals and steps; make the call after it",
         )
-    return _Entry(key, WaitKind.STEP, lambda: wait)
+    return _Entry(key, WaitKind.STEP, lambda: wait, key, key)
 
 
 def _is_plain_step(wait: Awaitable[Any]) -> bool:

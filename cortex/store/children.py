@@ -33,9 +33,11 @@ class ChildPlace:
 
 @attrs.frozen(kw_only=True)
 class _Cut:
-    """A job that has ended, and one of its children that has not."""
+    """A job, and one of its children that it needs no more and that has not ended."""
 
     parent_id: UUID
+    step: str
+    """The step that has begun the child; empty: the job has ended."""
     status: str
     cancel_reason: str | None
     job_id: UUID | None
@@ -158,13 +160,15 @@ async def cut(db: Database, *, limit: int = CANCEL_MAX) -> CutPass:
     row = await db.fetch_one("children.withdraw", limit)
     count = row["count"] if row else 0
     cuts = rows_of(_Cut, await db.fetch("children.cuts", limit))
-    for parent_id, group in groupby(cuts, key=lambda each: each.parent_id):
+    for (parent_id, step), group in groupby(cuts, key=lambda each: (each.parent_id, each.step)):
         of_parent = list(group)
         ids = sorted(each.job_id for each in of_parent if each.job_id is not None)
         if ids:
-            reason = reason_of_cut(of_parent[0].status, of_parent[0].cancel_reason)
+            status = None if step else of_parent[0].status
+            reason = reason_of_cut(status, of_parent[0].cancel_reason)
             cancelled = await db.fetch("jobs.cancel", ids, f"job:{parent_id}", reason)
             count += sum(not each["is_outdated"] for each in cancelled)
-    parents = {each.parent_id for each in cuts}
-    gone = await db.fetch_one("children.forget_cuts", sorted(parents))
-    return CutPass(count=count, left=len(parents) - (gone["count"] if gone else 0))
+    places = {(each.parent_id, each.step) for each in cuts}
+    parents = sorted({parent_id for parent_id, _ in places})
+    gone = await db.fetch_one("children.forget_cuts", parents)
+    return CutPass(count=count, left=max(0, len(places) - (gone["count"] if gone else 0)))

@@ -7,9 +7,15 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.child import AdoptVerdict, ChildOutcome, ChildTerms, SpawnReply
+from cortex.domain.child import (
+    AdoptVerdict,
+    ChildOutcome,
+    ChildTerms,
+    SpawnReply,
+    reason_of_cut,
+)
 from cortex.domain.control_flow import LeaseLost
-from cortex.domain.job import Claim, Finish
+from cortex.domain.job import Claim, Finish, JobStatus
 
 if TYPE_CHECKING:
     from cortex.testing.clock import RunClock
@@ -38,9 +44,21 @@ class MemoryChild:
     terms: ChildTerms
     run: ChildJob
     has_ended: bool = False
+    is_cancelled: bool = False
+    """Its parent waited for it no more."""
 
     @property
     def outcome(self) -> ChildOutcome:
+        if self.is_cancelled:
+            return ChildOutcome(
+                ordinal=self.ordinal,
+                job_id=self.run.job_id,
+                status=JobStatus.CANCELLED,
+                result=None,
+                error=reason_of_cut(None, None),
+                error_code=None,
+                error_class=None,
+            )
         end = self.run.ending
         if end is None:
             raise AssertionError(f"child {self.run.job_id} has not ended")
@@ -76,6 +94,12 @@ class MemoryFamily:
             if (why := await self._end(each, clock)) is not None:
                 return why
         return None
+
+    def cancel(self, step: str) -> None:
+        """Cancel the children of a step that have not ended and are not detached."""
+        for each in self.children.get(step, ()):
+            if not (each.has_ended or each.terms.is_detached):
+                each.is_cancelled = each.has_ended = True
 
     async def run_detached(self, clock: "RunClock") -> str | None:
         """Run those that go on after their parent; return why one does not end."""

@@ -4,10 +4,11 @@ A handler runs as it does in a pod, on the journal; the pod's own rules decide w
 to the job. Waits are skipped.
 """
 
+import math
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -277,16 +278,14 @@ class JobRun:
         is_ended_else = wish.delay_s is not None or arrives_s is not None
         if is_ended_else and self._decide(wish, clock, is_needed=False):
             return
+        ends_s = math.inf if wish.delay_s is None else wish.delay_s
         if arrives_s is not None:
-            left_s = max(0.0, arrives_s - trio.current_time())
-            await trio.sleep(left_s if wish.delay_s is None else min(left_s, wish.delay_s))
-        elif wish.delay_s is not None:
-            await trio.sleep(wish.delay_s)
-        elif children := [each for each in wish.waits if isinstance(each, ChildrenWait)]:
-            for each in children:
-                why = await self.record.family.run(each.step, each.upto, clock)
-                if why is not None:
-                    self.stuck(why)
+            ends_s = min(ends_s, max(0.0, arrives_s - trio.current_time()))
+        if children := [each for each in wish.waits if isinstance(each, ChildrenWait)]:
+            with trio.move_on_after(ends_s):
+                await self._run_children(children, clock)
+        elif is_ended_else:
+            await trio.sleep(ends_s)
         elif wish.requests or wish.awaited or wish.unknown:
             self._decide(wish, clock, is_needed=True)
             self._find_out(wish)
@@ -299,6 +298,19 @@ class JobRun:
             self.stuck(f"{wish.error}, which nobody sends: call {sends} before it runs")
         else:
             self.stuck(f"waits for a person: {wish.error}")
+
+    async def _run_children(self, waits: Sequence[ChildrenWait], clock: RunClock) -> None:
+        """Run children until those of one wait have ended."""
+
+        async def run(wait: ChildrenWait) -> None:
+            why = await self.record.family.run(wait.step, wait.upto, clock)
+            if why is not None:
+                self.stuck(why)
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for each in waits:
+                nursery.start_soon(run, each)
 
     def _decide(self, wish: Suspend, clock: RunClock, *, is_needed: bool) -> bool:
         """Let people answer all questions; return whether there is a new answer.

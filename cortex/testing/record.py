@@ -108,6 +108,8 @@ class JobRecord:
                 self.questions.pop(key, None)
         for key in losers.get("signals", ()):
             self.signals.withdraw(key)
+        for key in losers.get("children", ()):
+            self.family.cancel(key)
 
     def covers(self, intent: EffectIntent) -> bool:
         """Return whether people have approved a call as it is intended."""

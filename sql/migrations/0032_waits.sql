@@ -137,11 +137,18 @@ BEGIN
             PERFORM pg_notify('cortex_wake', '');
         END IF;
     END IF;
+    IF NEW.output->'children' IS NOT NULL THEN
+        INSERT INTO cortex.child_cut (parent_id, step)
+        SELECT DISTINCT NEW.job_id, loser.step FROM json_array_elements_text(NEW.output->'children') AS loser(step)
+        WHERE loser.step <> ''
+        ON CONFLICT DO NOTHING;
+        PERFORM pg_notify('cortex_wake', '');
+    END IF;
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION cortex.first_withdraws IS
     'Withdraws what has lost against the first of several waits: requests to people are cancelled, signals are the first of '
-    'their queues again.';
+    'their queues again, children that are not detached are to be cancelled.';
 CREATE TRIGGER first_withdraws AFTER INSERT ON cortex.job_step
     FOR EACH ROW WHEN (NEW.kind = 'first' AND NEW.attempt > 0) EXECUTE FUNCTION cortex.first_withdraws();
 REVOKE EXECUTE ON FUNCTION cortex.first_withdraws() FROM PUBLIC;

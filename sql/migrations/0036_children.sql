@@ -35,11 +35,16 @@ CREATE UNIQUE INDEX job_child_job ON cortex.job_child (job_id);
 CREATE INDEX job_child_open ON cortex.job_child (lineage_id, step, is_held, ordinal) WHERE ended_at IS NULL;
 
 CREATE TABLE cortex.child_cut (
-    parent_id uuid PRIMARY KEY,
-    at timestamptz NOT NULL DEFAULT cortex.now()
+    parent_id uuid NOT NULL,
+    step text NOT NULL DEFAULT '',
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    PRIMARY KEY (parent_id, step)
 );
-COMMENT ON TABLE cortex.child_cut IS 'Jobs that have ended and whose children are to be cancelled: a row until all are.';
-COMMENT ON COLUMN cortex.child_cut.parent_id IS 'The job that has ended.';
+COMMENT ON TABLE cortex.child_cut IS
+    'Jobs whose children are to be cancelled: all, as they have ended, or those of a step that they wait for no more. A row '
+    'until all are.';
+COMMENT ON COLUMN cortex.child_cut.parent_id IS 'The job.';
+COMMENT ON COLUMN cortex.child_cut.step IS 'Key of the step that has begun them; empty: all, the job has ended.';
 COMMENT ON COLUMN cortex.child_cut.at IS 'When.';
 
 -- Written by functions with the owner's rights: a pod cannot make a job the child of another one.
@@ -438,10 +443,10 @@ DECLARE
 BEGIN
     -- Waits for whoever is just submitting one of them: what begins then is seen by the next statement.
     UPDATE cortex.job_child c SET ended_at = cortex.now()
-    FROM (SELECT p.parent_id, coalesce(j.lineage_id, j.id) AS lineage_id
+    FROM (SELECT p.parent_id, p.step, coalesce(j.lineage_id, j.id) AS lineage_id
           FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id ORDER BY p.at LIMIT most) cut
     WHERE c.lineage_id = cut.lineage_id AND c.parent_id = cut.parent_id AND c.is_held AND c.ended_at IS NULL
-      AND NOT c.is_detached;
+      AND NOT c.is_detached AND (cut.step = '' OR c.step = cut.step);
     GET DIAGNOSTICS withdrawn = ROW_COUNT;
     RETURN withdrawn;
 END $$;
@@ -458,7 +463,7 @@ BEGIN
     WHERE p.parent_id = ANY (parents) AND j.id = p.parent_id AND NOT EXISTS (
         SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
         WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL
-          AND NOT c.is_detached AND k.cancel_requested_at IS NULL);
+          AND NOT c.is_detached AND k.cancel_requested_at IS NULL AND (p.step = '' OR c.step = p.step));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
 END $$;

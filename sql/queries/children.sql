@@ -46,15 +46,15 @@ FROM whole w WHERE w.bytes <= $5 OR w.ordinal = $3 ORDER BY w.ordinal;
 SELECT cortex.withdraw_children($1) AS count;
 
 -- name: cuts
--- Children to be cancelled, with the job that has ended. $1 limit. Locks: none.
-SELECT p.parent_id, j.status::text AS status, j.cancel_reason, k.job_id
+-- Children to be cancelled, with their job, which has ended or waits for those of a step no more. $1 limit. Locks: none.
+SELECT p.parent_id, p.step, j.status::text AS status, j.cancel_reason, k.job_id
 FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id
 LEFT JOIN LATERAL (
     SELECT c.job_id FROM cortex.job_child c JOIN cortex.job_record r ON r.id = c.job_id
     WHERE c.lineage_id = coalesce(j.lineage_id, j.id) AND c.parent_id = j.id AND c.ended_at IS NULL AND NOT c.is_held
-      AND NOT c.is_detached AND r.cancel_requested_at IS NULL
+      AND NOT c.is_detached AND r.cancel_requested_at IS NULL AND (p.step = '' OR c.step = p.step)
     LIMIT $1) k ON true
-ORDER BY p.at, p.parent_id LIMIT $1;
+ORDER BY p.at, p.parent_id, p.step LIMIT $1;
 
 -- name: forget_cuts
 -- Forgets jobs whose children are all cancelled, or asked to end. $1 the jobs. Locks: their rows.

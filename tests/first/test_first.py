@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from cortex import Context, DeniedError, TimedOutError, job, tool
-from cortex.domain.errors import ApprovalExpiredError, UsageError
+from cortex.domain.errors import ApprovalExpiredError, ChildFailedError, UsageError
 from cortex.durable.first_of import OUTCOMES, Winner
 from cortex.testing import Cortex
 from tests.support.apps.shows_app import linger
@@ -287,3 +287,52 @@ async def test_forgotten_first_is_reported(harness: Cortex) -> None:
 
 def test_expired_requests_are_outcomes() -> None:
     assert ApprovalExpiredError in OUTCOMES
+
+
+# --- children
+
+lingered: list[float] = []
+
+
+@job(name="child-of-first")
+async def child(ctx: Context, seconds: float) -> float:
+    await ctx.sleep("work", seconds)
+    await ctx.step("note", lingered.append, seconds)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    "seconds, expected", [(100.0, ["child-of-first", 100.0]), (900.0, ["late", None])]
+)
+async def test_child_and_timer_race(harness: Cortex, seconds: float, expected: list[Any]) -> None:
+    @job(name="calls-first")
+    async def calls_first(ctx: Context) -> list[Any]:
+        winner = await ctx.first(ctx.call(child, seconds=seconds), ctx.sleep("late", 500))
+        return [winner.name, winner.value, await ctx.step("after", int, 3)]
+
+    lingered.clear()
+    run = await harness.run(calls_first)
+    assert run.result == [*expected, 3]
+    assert lingered == [each for each in [seconds] if each < 500]
+    run.replays()
+
+
+async def test_result_of_a_child_and_a_signal_race(harness: Cortex) -> None:
+    harness.signal("stop", after_s=50)
+
+    @job(name="spawns-first")
+    async def spawns_first(ctx: Context) -> list[Any]:
+        quick = await ctx.spawn(child, seconds=10)
+        slow = await ctx.spawn(child, seconds=1_000, name="slow")
+        kept = await ctx.spawn(child, seconds=1_000, name="kept", detached=True)
+        one = await ctx.first(quick.result(), slow.result())
+        two = await ctx.first(ctx.receive("stop"), kept.result())
+        with pytest.raises(ChildFailedError, match="cancelled"):
+            await slow.result()
+        return [one.index, one.value, two.name]
+
+    lingered.clear()
+    run = await harness.run(spawns_first)
+    assert run.result == [0, 10.0, "stop"]
+    run.replays()
+    await harness.crash_everywhere(spawns_first)

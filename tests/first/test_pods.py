@@ -112,3 +112,27 @@ def test_timer_and_decision_both_end_a_wait(pods: Pods) -> None:
     assert decided.exit_code == 0, decided.stderr
     assert until_status(pods.dsn, asked, "COMPLETED")["result"] == ["buy", None, None]
     assert_one_truth(pods.dsn)
+
+
+@pytest.mark.parametrize("point", ["before_step:6", "after_step:6"])
+def test_losing_children_are_cancelled_unless_detached(pods: Pods, point: str) -> None:
+    job_id = submit(pods.dsn, "races")
+    first = pods.start(*APP, crash_at=point)
+    eventually(lambda: not first.is_alive, what="the first pod dies")
+    pods.start(*APP)
+    row = until_status(pods.dsn, job_id, "COMPLETED")
+    assert row["result"] == ["late", "quick", 0.0]
+    query = (
+        "SELECT c.step, j.status, j.cancel_reason FROM cortex.job_child c "
+        "JOIN cortex.job j ON j.id = c.job_id"
+    )
+
+    def children() -> dict[str, str]:
+        return {each["step"]: each["status"] for each in sql(pods.dsn, query)}
+
+    expected = {"rests": "CANCELLED", "apart": "RETRY", "quick": "COMPLETED"}
+    eventually(lambda: children() == expected, what="the loser is cancelled")
+    (reason,) = [each["cancel_reason"] for each in sql(pods.dsn, query) if each["step"] == "rests"]
+    assert reason.endswith("goes on without it")
+    assert sql(pods.dsn, "SELECT FROM cortex.child_cut") == []
+    assert_one_truth(pods.dsn)

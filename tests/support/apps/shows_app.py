@@ -63,3 +63,22 @@ async def buys_apart(ctx: Context, timer_s: float = 86_400.0) -> list[Any]:
     """The same in a process of its own."""
     bought: list[Any] = await buys.handler(ctx, timer_s=timer_s)
     return bought
+
+
+@job("rests")
+async def rests(ctx: Context, seconds: float) -> float:
+    """Sleep for long, as a child."""
+    await ctx.sleep("rest", seconds)
+    return seconds
+
+
+@job("races")
+async def races(ctx: Context) -> list[Any]:
+    """Wait for a child that is too slow, and for a detached one; then for the quick one."""
+    slow = await ctx.spawn(rests, seconds=86_400.0)
+    apart = await ctx.spawn(rests, seconds=86_400.0, detached=True, name="apart")
+    late = await ctx.first(slow.result(), apart.result(), ctx.sleep("late", 0.5))
+    quick = await ctx.first(
+        ctx.call(rests, seconds=0.0, name="quick"), ctx.sleep("never", 86_400.0)
+    )
+    return [late.name, quick.name, quick.value]
