@@ -15,10 +15,13 @@ from cortex.domain.waits import SignalWait, Wait
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
 from cortex.store import jobs, signals, tasks, waits
+from tests.e2e.conftest import database, pods
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import job_row, new_id
 from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import sql
+
+__all__ = ["database", "pods"]
 
 
 @attrs.define
