@@ -14,6 +14,10 @@ COMMANDS: Final = {
         "chaos.commands.agents:agents",
         "Kill pods of agents with MCP servers at random instants.",
     ),
+    "signals": (
+        "chaos.commands.signals:signals",
+        "Send signals to many jobs while their pods are killed.",
+    ),
     "sim": ("chaos.commands.sim:sim", "Simulate pods on a virtual clock."),
     "mutants": (
         "chaos.commands.mutants:mutants",

@@ -33,6 +33,7 @@ RECORD: Final[Mapping[str, str]] = {
     "schedules": "SELECT * FROM cortex.schedule WHERE origin <> 'built_in' ORDER BY name",
     "instants": "SELECT * FROM cortex.schedule_instant ORDER BY schedule, instant",
     "subscriptions": "SELECT * FROM cortex.subscription ORDER BY name",
+    "signals": "SELECT * FROM cortex.signal ORDER BY seq",
     "messages": "SELECT * FROM cortex.outbox ORDER BY seq",
 }
 OBSERVED: Final[Mapping[str, str]] = {

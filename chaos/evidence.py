@@ -119,6 +119,8 @@ class Evidence:
     subscriptions: tuple[Row, ...] = ()
     messages: tuple[Row, ...] = ()
     """The outbox: a row for each subscription that gets a message, in their order."""
+    signals: tuple[Row, ...] = ()
+    """In the order of their arrival."""
     deliveries: tuple[Delivery, ...] = ()
     """Of the subscriptions whose receivers the run watches, in order."""
     archived: frozenset[str] = frozenset()

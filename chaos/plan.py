@@ -14,12 +14,13 @@ from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.workloads import deployments, old_jobs
 from chaos.workloads.deployments import Rollout
-from chaos.workloads.draw import draw_programs, with_logs
+from chaos.workloads.draw import draw_programs, with_logs, with_signals
 from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
 from chaos.workloads.schedules import Standing, draw_schedules
+from chaos.workloads.signals import Sending, draw_signals
 
 FAULTS_PER_S: Final = 1.4
 """At intensity 1: more than sixty hit their target in a run of a minute."""
@@ -75,6 +76,7 @@ class Plan:
     model_rules: tuple[Mapping[str, Any], ...]
     publications: tuple[Publication, ...] = ()
     schedules: tuple[Standing, ...] = ()
+    signals: tuple[Sending, ...] = ()
     away_s: float = 0.0
     """How long the receiver of messages refuses them, from the first one on."""
     """Of both, none for the user's own jobs."""
@@ -92,7 +94,9 @@ def make_plan(options: Options) -> Plan:
     count = options.jobs or max(1, round(options.duration_s * JOBS_PER_S))
     if options.deploy:
         return _with_deployments(options, count)
-    programs = with_logs(draw_programs(options.seed, count)) if options.app is None else ()
+    programs: tuple[Program, ...] = ()
+    if options.app is None:
+        programs = with_signals(with_logs(draw_programs(options.seed, count)))
     faults = _draw_faults(options, nemeses)
     rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
     canary = canary_of(options.seed)
@@ -105,6 +109,7 @@ def make_plan(options: Options) -> Plan:
         faults=faults,
         model_rules=tuple(rules),
         publications=_publications(options),
+        signals=draw_signals(options.seed, programs, duration_s=options.duration_s),
         schedules=() if options.app else draw_schedules(duration_s=options.duration_s),
         old_job_count=0 if options.app else old_jobs.COUNT,
         quiet_kills=_quiet_kills(options, first=len(faults)),

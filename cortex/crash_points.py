@@ -82,6 +82,8 @@ class Kind(StrEnum):
     """A job whose pod was killed; the pod that takes it over passes the point."""
     SILENCE = "silence"
     """A job whose pod was stopped; the pod that frees it passes the point."""
+    SIGNAL = "signal"
+    """A job that receives a signal, and waits for it."""
     LOG = "log"
     """A job that logs."""
     ACT = "act"
@@ -98,9 +100,9 @@ class Point:
     """The circumstances in which it is passed."""
 
 
-_STEPS: Final = (Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT, Kind.APPROVAL)
+_STEPS: Final = (Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT, Kind.APPROVAL, Kind.SIGNAL)
 _CALLS: Final = (Kind.EFFECT, Kind.REFUSAL)
-_WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET)
+_WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET, Kind.SIGNAL)
 
 POINTS: Final[dict[str, Point]] = {
     # a pod begins
@@ -158,12 +160,16 @@ POINTS: Final[dict[str, Point]] = {
     "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD, Kind.BUDGET)),
     "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
     # a wait for something outside
-    "before_take": Point("a step is about to take a signal, if there is one", ()),
-    "after_take": Point("a signal belongs to the step, whose output is not recorded", ()),
+    "before_take": Point("a step is about to take a signal, if there is one", (Kind.SIGNAL,)),
+    "after_take": Point(
+        "a signal belongs to the step, whose output is not recorded", (Kind.SIGNAL,)
+    ),
     "before_withdraw": Point("a step that is not wanted is about to give a signal back", ()),
     "after_withdraw": Point("the signal is the first of its queue again", ()),
-    "before_waits": Point("jobs that have what they wait for are about to go on", (Kind.POD,)),
-    "after_waits": Point("jobs that had what they waited for have tasks again", ()),
+    "before_waits": Point(
+        "jobs that have what they wait for are about to go on", (Kind.POD, Kind.SIGNAL)
+    ),
+    "after_waits": Point("jobs that had what they waited for have tasks again", (Kind.SIGNAL,)),
     # a callback URL; no program of chaos opens one: tests/callbacks kills at each of these
     "before_callback": Point("a callback is about to be opened", ()),
     "after_callback": Point("the callback is open, its step is not on record", ()),

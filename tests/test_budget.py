@@ -18,6 +18,7 @@ FIXTURES_S: Final = {
     "playing": 0.8,  # faults on a stage with pods, a server and proxies
     "pods": 0.5,
     "mcp_command": 1.5,  # `cortex mcp` as a process: half a second for the packages alone
+    "signal_bench": 2.5,  # pods whose jobs receive signals, and are killed
     "agent_bench": 2.5,  # pods of agents that are killed, with a server and a model of their own
     "confined": 0.5,  # a pod's place, and programs confined there
     "confined_as_me": 0.3,

@@ -38,6 +38,7 @@ from chaos.checkers import (
     i35_deployments,
     i36_pods_live,
     i37_logs,
+    i38_signals,
 )
 from chaos.checkers.verdict import Checker
 
@@ -75,4 +76,5 @@ ALL: tuple[Checker, ...] = (
     i35_deployments.check,
     i36_pods_live.check,
     i37_logs.check,
+    i38_signals.check,
 )

@@ -201,6 +201,19 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="signal-again",
+        what="a signal that a step has taken is given to the next step, too",
+        scene="signalled",
+        invariant="I38",
+        patches=(
+            Patch(
+                "sql/migrations/0033_signals.sql",
+                "n.tenant = own.tenant AND n.name = of_name AND n.taken_at IS NULL\n",
+                "n.tenant = own.tenant AND n.name = of_name\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="lost-reply",
         what="a transaction whose reply is lost is reported as failed",
         scene="cut-off",

@@ -23,6 +23,7 @@ from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
 from chaos.workloads.schedules import Standing, draw_schedules
+from chaos.workloads.signals import draw_signals
 from cortex.crash_points import BETWEEN
 
 Operations = tuple[Operation, ...]
@@ -120,6 +121,7 @@ class Scene:
                     else []
                 ),
             ),
+            signals=draw_signals(seed, programs, duration_s=self.load_s),
             away_s=self.away_s,
             old_job_count=self.old_job_count,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
@@ -240,6 +242,16 @@ SCENES: Final = {
             ),
             pods=5,
             load_s=8.0,
+        ),
+        Scene(
+            name="signalled",
+            what="jobs receive signals while pods are killed before they record them",
+            jobs=12 * (_ops(signals=0),),
+            faults=_faults(
+                (0.3, "point", _at_point("after_take", place=0, nth=3)),
+                (0.3, "point", _at_point("after_waits", place=1)),
+            ),
+            load_s=3.0,
         ),
         Scene(
             name="poisoned",

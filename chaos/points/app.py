@@ -104,6 +104,13 @@ async def later(ctx: Context) -> str:
     return DONE
 
 
+@job("points_receiving", retry=QUICK)
+async def receiving(ctx: Context) -> str:
+    """Wait for a signal."""
+    await ctx.receive("go")
+    return DONE
+
+
 @job("points_failing", retry=QUICK)
 async def failing(ctx: Context) -> str:
     """Fail in the first attempt for an outside reason, which counts."""

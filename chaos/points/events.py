@@ -44,6 +44,9 @@ _NO_ROOM: Final = """
 """
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
+_WAITS_FOR_SIGNAL: Final = """
+    SELECT id FROM cortex.job WHERE waiting_on = 'signal:go' AND worker_job_id IS NULL
+"""
 _DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
 _DUE: Final = """
     WITH due AS (
@@ -146,6 +149,9 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
             row = await trial.until_row(_READY, what="the pod is ready")
             await _claim_for(trial, program, row["id"])
             await _break_a_claim(trial, pod)
+        case "signal":
+            job = await trial.until_row(_WAITS_FOR_SIGNAL, what="the job waits for a signal")
+            await trial.sql("SELECT cortex.send_signal('go', job => $1)", job["id"])
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
             await trial.sql(_DUE)

@@ -86,6 +86,7 @@ class Program:
         "schedule",
         "retention",
         "tick",
+        "signal",
     ] = "none"
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
@@ -202,6 +203,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         account_kind="reconcilable",
     ),
     _job("retry", "points_later", Kind.RETRY),
+    _job("signal", "points_receiving", Kind.SIGNAL, event="signal"),
     _job("log", "points_logging", Kind.LOG, also=frozenset({Kind.STEP}), awaited=("after_lines",)),
     _job("failure", "points_failing", Kind.FAILURE),
     _job(

@@ -19,7 +19,7 @@ from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.cluster.receiver import ID_HEADER
 from chaos.workloads.messages import BY_STEP
 from chaos.workloads.model_script import AGENT_TOOL, first_message
-from chaos.workloads.program import LINES, MODEL, NOTE, Op, account, model_of
+from chaos.workloads.program import LINES, MODEL, NOTE, SIGNALS, Op, account, model_of
 from cortex import (
     Applied,
     Context,
@@ -106,6 +106,9 @@ async def _perform(  # noqa: C901, PLR0912 -- one case an operation
                 run_agent, ctx, AGENT, prompt=prompt, folder=None, prefix=f"{name}: "
             )
             await ctx.group(name, run, given={"prompt": prompt})
+        case Op.SIGNALS:
+            for _ in range(SIGNALS):
+                await ctx.receive(name, key=key)
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.LOG | Op.FLOOD:

@@ -19,6 +19,7 @@ from attrs import evolve, frozen
 from chaos.history import History
 from chaos.workloads.messages import Publication, Publishers
 from chaos.workloads.order import Cancel, Order, Repeat
+from chaos.workloads.signals import Senders, Sending
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import (
     ConflictError,
@@ -68,6 +69,10 @@ class Client:
         """Publish messages by SQL, each when it is due."""
         publishers = Publishers(self._history, seed=seed)
         await publishers.publish_all(self._database, publications)
+
+    async def signal_all(self, sendings: Sequence[Sending], *, seed: int) -> None:
+        """Send signals by SQL, each when it is due."""
+        await Senders(self._history, seed=seed).send_all(self._database, sendings)
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""

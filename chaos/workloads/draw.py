@@ -39,11 +39,14 @@ TAKES_MS: Final = {
     Op.STRAY: (0, 0),
     Op.LOG: (200, 200),
     Op.FLOOD: (0, 0),
+    Op.SIGNALS: (0, 0),
     Op.RENAMED: (0, 0),
 }
 """Long enough to be hit, short enough for hundreds of jobs a minute."""
 JOBS_PER_POISON: Final = 240
 FIRST_POISON: Final = 20
+SIGNALS_EACH: Final = 5
+"""One program in this many receives signals."""
 LOGS_EACH: Final = 6
 """One program in this many logs."""
 """Each poison job kills several pods; the other jobs on them continue elsewhere."""
@@ -59,6 +62,15 @@ def with_logs(programs: tuple[Program, ...]) -> tuple[Program, ...]:
     log = Operation(op=Op.LOG, takes_ms=TAKES_MS[Op.LOG][0])
     return tuple(
         evolve(each, operations=(*each.operations, log)) if number % LOGS_EACH == 0 else each
+        for number, each in enumerate(programs)
+    )
+
+
+def with_signals(programs: tuple[Program, ...]) -> tuple[Program, ...]:
+    """Return programs of which some receive signals at their end."""
+    receive = Operation(op=Op.SIGNALS)
+    return tuple(
+        evolve(each, operations=(*each.operations, receive)) if number % SIGNALS_EACH == 1 else each
         for number, each in enumerate(programs)
     )
 

@@ -49,6 +49,8 @@ class Op(StrEnum):
     """Writes log lines."""
     FLOOD = "flood"
     """Writes far more of them than an attempt may."""
+    SIGNALS = "signals"
+    """Receives signals that are sent to a key, one after another."""
     RENAMED = "renamed"
     """An unsafe effect with another name in all attempts but the first, as after a release."""
 
@@ -77,6 +79,11 @@ class Program:
     def payload(self) -> dict[str, Any]:
         """The payload of job type `chaos_program`."""
         return {"key": self.key, "operations": [asdict(op) for op in self.operations]}
+
+
+SIGNALS: Final = 4
+"""How many an operation receives: numbered from 0, sent to the key of its job, under the name of
+its step."""
 
 
 def model_of(op: Op, key: str) -> str:

@@ -76,6 +76,7 @@ class Run:
     instants: list[Row] = field(factory=list)
     subscriptions: list[Row] = field(factory=list)
     messages: list[Row] = field(factory=list)
+    signals: list[Row] = field(factory=list)
     deliveries: list[Delivery] = field(factory=list)
     archived: set[str] = field(factory=set)
     reopened: list[Row] = field(factory=list)
@@ -112,6 +113,7 @@ class Run:
             instants=tuple(self.instants),
             subscriptions=tuple(self.subscriptions),
             messages=tuple(self.messages),
+            signals=tuple(self.signals),
             deliveries=tuple(self.deliveries),
             archived=frozenset(self.archived),
             reopened=tuple(self.reopened),
@@ -151,6 +153,21 @@ class Run:
         about = {"approval": str(approval), **more}
         named = {"topic": f"approval.{word}", "key": str(approval), "subscription": PEOPLE}
         self.message(number, second, payload=about, **named)
+
+    def signal(self, key: str, name: str, number: int, second: float) -> None:
+        """Send a signal to the key of a job."""
+        labels = {"key": key, "name": name, "number": number}
+        signal = uuid(f"{key}/{name}/{number}")
+        self.tell(second, "sender-1", "signal", "invoke", **labels)
+        self.tell(second + 0.01, "sender-1", "signal", "ok", **labels, signal=str(signal))
+        self.signals.append({"id": signal})
+
+    def receive(self, key: str, name: str, number: int, second: float) -> None:
+        """Commit the step that receives it."""
+        self.step(key, name if number == 0 else f"{name}#{number + 1}", second)
+        signal = str(uuid(f"{key}/{name}/{number}"))
+        output = {"signal": signal, "sent_at": at(second).isoformat(), "value": number}
+        self.steps[-1] |= {"kind": "step", "output": output}
 
     # --- the history
 

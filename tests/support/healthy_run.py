@@ -1,7 +1,7 @@
 """A run in which all went well, although much was done to it: see `tests.support.evidence`."""
 
 from chaos.evidence import Row
-from chaos.workloads.program import MODEL
+from chaos.workloads.program import MODEL, SIGNALS
 from tests.support.evidence import HOOK, PEOPLE, Run, at, uuid
 
 LLM = f"llm:{MODEL}"
@@ -44,6 +44,7 @@ def healthy_run() -> Run:
     _deployed(run)
     _agent(run)
     _logged(run)
+    _signalled(run)
     return run
 
 
@@ -117,6 +118,17 @@ def _logged(run: Run) -> None:
     run.log_lines.append({**a_line("flooded", 0), "fields": None, "dropped": 59_997})
     run.step("flooded", "0:flood", 46.4)
     run.move("flooded", "COMPLETED", 46.5)
+
+
+def _signalled(run: Run) -> None:
+    """A job that received all its signals, one of which was sent again."""
+    run.submit("signalled", "signals", 46.0)
+    run.claim("signalled", "p3.1", 46.1)
+    for number in range(SIGNALS):
+        run.signal("signalled", "0:signals", number, 46.1 + number / 100)
+        run.receive("signalled", "0:signals", number, 46.2 + number / 100)
+    run.tell(46.3, "sender-1", "signal", "invoke", key="signalled", name="0:signals", number=0)
+    run.move("signalled", "COMPLETED", 46.5)
 
 
 def a_line(key: str, n: int, *, attempt: int = 1) -> Row:

@@ -204,6 +204,11 @@ RULES: Final = (
         ("chaos/agents/", "chaos/commands/agents.py"),
         ("tests/mcp/test_killed.py",),
     ),
+    Rule(
+        "chaos of signals",
+        ("chaos/signals/", "chaos/commands/signals.py", "chaos/checkers/i38_signals.py"),
+        ("tests/signals/test_storm.py",),
+    ),
     Rule("chaos", ("chaos/",), ("tests/chaos",)),
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),

@@ -564,6 +564,7 @@ END
             "seed 4:": SCORECARD,
             "uv run python -m chaos points": RELEASE,
             "uv run python -m chaos agents": RELEASE,
+            "uv run python -m chaos signals": RELEASE,
         },
     ),
     "docs/internals/schema.md": Scene(

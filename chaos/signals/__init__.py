@@ -1,0 +1,1 @@
+"""Many signals to many jobs, whose pods are killed meanwhile."""
