@@ -41,6 +41,7 @@ MORE: Final = {
     "calls": "Model calls per second with breaker, costs and budgets, one pod.",
     "retries": "Jobs per second that fail once and are retried, one pod.",
     "approvals": "Time from a person's decision until the job runs again, idle pod.",
+    "waits": "Cost of jobs that wait for signals, and time until they run, one pod.",
     "outbox": "Messages per second to a local webhook receiver, one pod.",
     "logs": "Log lines per second that a pod stores while jobs write them.",
     "startup": "Time from `cortex up` to ready, embedded database.",
@@ -140,6 +141,17 @@ def approvals(scratch: Scratch, *, decisions: int) -> Figures:
     from bench.approvals import decisions as measure
 
     return measure(scratch.dsn, scratch.settings, count=decisions)
+
+
+@measurement(
+    option("--jobs", default=100_000),
+    seconds_option("How long the pod is measured while they wait.", longest=240.0),
+)
+def waits(scratch: Scratch, *, jobs: int, seconds: float) -> Figures:
+    """Measure what waiting jobs cost an idle pod, and the time from a signal to its job."""
+    from bench.waits import waits as measure
+
+    return measure(scratch.dsn, scratch.settings, count=jobs, seconds=seconds)
 
 
 @measurement(

@@ -17,7 +17,8 @@ started_count = 0
 """Handlers that began in this process: cheaper to read than the database."""
 
 on_start: Callable[[UUID], None] | None = None
-"""Called when `bench_stamp` starts and `bench_gate` continues; set by an in-process measurement."""
+"""Called when `bench_stamp` starts, and when `bench_gate` or `bench_wait` go on; set by a
+measurement in this process."""
 
 
 @job("bench_noop")
@@ -37,6 +38,14 @@ async def stamp(ctx: Context) -> None:
 async def gate(ctx: Context) -> None:
     """Request approval, then call `on_start`."""
     await ctx.approve("go", detail={"job": str(ctx.job_id)})
+    if on_start is not None:
+        on_start(ctx.job_id)
+
+
+@job("bench_wait")
+async def wait(ctx: Context) -> None:
+    """Receive a signal, then call `on_start`."""
+    await ctx.receive("go")
     if on_start is not None:
         on_start(ctx.job_id)
 
