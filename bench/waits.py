@@ -22,8 +22,9 @@ from cortex.store import jobs, signals
 BATCH: Final = 1_000
 LOOK_S: Final = 1.0
 BOUND_S: Final = 600.0
+WARM_UP: Final = 5_000
 SIGNALS: Final = 200
-PAUSE_S: Final = 0.02
+PAUSE_S: Final = 0.1
 """Between two signals, so that each finds an idle pod."""
 SETTLE_S: Final = 5.0
 """Until what the pod did before is over."""
@@ -36,7 +37,7 @@ def waits(dsn: str, settings: Settings, *, count: int, seconds: float) -> dict[s
 
 async def _wait(port: Port, count: int, seconds: float) -> dict[str, Any]:
     arrivals, process = Arrivals(), psutil.Process()
-    await _until_waiting(port, await _submit(port, SIGNALS))  # all code has run
+    await _until_waiting(port, await _submit(port, WARM_UP))  # as many at once as ever
     await trio.sleep(SETTLE_S)
     rss_before, idle = await _idle(port, process, seconds)
     began = time.perf_counter()
