@@ -41,6 +41,7 @@ def received(pods: Pods, job_id: UUID) -> list[object]:
     return found
 
 
+@pytest.mark.smoke("A signal is received once, in the order of arrival", case="after_take:1")
 @pytest.mark.parametrize(
     "point",
     [

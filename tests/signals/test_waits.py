@@ -1,5 +1,7 @@
 """The common mechanism of waits: what wakes a suspended job, whichever side is first."""
 
+import pytest
+
 from cortex.domain.waits import DecisionWait, SignalWait
 from cortex.store import jobs, retries, waits
 from tests.signals.conftest import Stage, open_transaction
@@ -29,6 +31,7 @@ def test_a_signal_sent_before_the_wait_wakes_it_at_once(stage: Stage) -> None:
     assert stage.wake() == 1
 
 
+@pytest.mark.smoke("A signal is received once, in the order of arrival")
 def test_neither_side_sees_the_other_and_the_job_is_woken(stage: Stage) -> None:
     """The signal is sent in a transaction that ends after the job has begun to wait."""
     claim = stage.running()
