@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cortex.domain.job_limits import Concurrency, Rate
     from cortex.domain.messages.message import Message
     from cortex.domain.model import ModelOptions
-    from cortex.domain.submit_rules import Debounce, Singleton, Throttle
+    from cortex.domain.queueing.submit_rules import Debounce, Singleton, Throttle
     from cortex.durable.context import Context
     from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
@@ -82,9 +82,9 @@ _HOMES = {
     "CapReachedError": "cortex.domain.errors",
     "ChildFailedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
-    "Debounce": "cortex.domain.submit_rules",
-    "Singleton": "cortex.domain.submit_rules",
-    "Throttle": "cortex.domain.submit_rules",
+    "Debounce": "cortex.domain.queueing.submit_rules",
+    "Singleton": "cortex.domain.queueing.submit_rules",
+    "Throttle": "cortex.domain.queueing.submit_rules",
     "Client": "cortex.client.client",
     "Concurrency": "cortex.domain.job_limits",
     "File": "cortex.domain.file",

@@ -218,6 +218,10 @@ POINTS: Final[dict[str, Point]] = {
     "after_due": Point("they have tasks", (Kind.RETRY,)),
     "before_admission": Point("jobs are about to be let through their limits", (Kind.POD,)),
     "after_admission": Point("they hold their places, no pod has them", ()),
+    "before_line": Point(
+        "paused tasks are about to be set aside or given back, old ones to rise", (Kind.POD,)
+    ),
+    "after_line": Point("they are", ()),
     "before_fire": Point(
         "schedules that are due are about to submit jobs", (Kind.POD, Kind.SCHEDULE)
     ),

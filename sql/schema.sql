@@ -843,8 +843,8 @@ BEGIN
     RETURN false;
 END $function$;
 
--- LATER: due in the future · QUEUED: waits for its turn in a named queue · HELD: due, waits for room in the limits of its type · STRANDED: has made way in a named queue, because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.
-CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'HELD', 'STRANDED', 'READY', 'LOCKED');
+-- LATER: due in the future · QUEUED: waits for its turn in a named queue · HELD: due, waits for room in the limits of its type · STRANDED: has made way in a named queue, because no living pod can take it · PAUSED: due, but its job or its tenant is paused · READY: can be claimed · LOCKED: a pod has it.
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'HELD', 'STRANDED', 'PAUSED', 'READY', 'LOCKED');
 
 -- The transient row of a job that needs a pod; deleted when it does not.
 CREATE TABLE cortex_worker.task (
@@ -869,9 +869,11 @@ CREATE TABLE cortex_worker.task (
     is_admitted boolean,  -- Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.
     limit_keys text[] COLLATE "C",  -- Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.
     due_by timestamptz,  -- Within its priority, it runs before those without one, and before later ones.
+    pause text,  -- Of a PAUSED task: the pause, as kind:name.
     CONSTRAINT task_pkey PRIMARY KEY (job_id),
     CONSTRAINT held_until_admitted CHECK (is_admitted IS NOT FALSE OR (state <> ALL (ARRAY['STRANDED'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]))),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
+    CONSTRAINT paused_by_a_pause CHECK ((pause IS NOT NULL) = (state = 'PAUSED'::cortex_worker.task_state)),
     CONSTRAINT queued_only_in_a_queue CHECK ((state <> ALL (ARRAY['QUEUED'::cortex_worker.task_state, 'STRANDED'::cortex_worker.task_state])) OR queue_name IS NOT NULL),
     CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
     CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
@@ -882,6 +884,7 @@ CREATE TABLE cortex_worker.task (
 CREATE INDEX task_locked ON cortex_worker.task USING btree (locked_by) WHERE state = 'LOCKED'::cortex_worker.task_state;
 CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;
 CREATE INDEX task_queued ON cortex_worker.task USING btree (queue_name, priority, run_at, id) WHERE state = 'QUEUED'::cortex_worker.task_state;
+CREATE INDEX task_paused ON cortex_worker.task USING btree (pause, task, priority, run_at, id) WHERE state = 'PAUSED'::cortex_worker.task_state;
 CREATE INDEX task_stranded ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'STRANDED'::cortex_worker.task_state;
 -- At most one task of a named queue can wait for room in its limits, be claimed or run.
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task USING btree (queue_name) WHERE queue_name IS NOT NULL AND (state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]));
@@ -1237,19 +1240,63 @@ CREATE VIEW cortex_worker.ready_head WITH (security_invoker=true) AS
 GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
 GRANT SELECT ON cortex_worker.ready_head TO cortex_reader;
 
--- Queues from which nothing is claimed now; a queue without a row is open. Facts record who paused and resumed it.
-CREATE TABLE cortex_worker.queue_pause (
-    queue text NOT NULL,  -- Name of the queue; empty: the default queue, of tasks without a queue.
+-- Which jobs do not start now; few. What runs ends its attempt. Facts record who paused and resumed.
+CREATE TABLE cortex_worker.pause (
+    kind text NOT NULL,  -- What name names; all: every job.
+    name text NOT NULL,  -- A job type, a tenant, the id of a job, or a queue: there, empty is the default one, of tasks without a queue.
     paused_by text NOT NULL,  -- Who paused it.
     paused_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when.
     reason text NOT NULL,  -- Why.
-    CONSTRAINT queue_pause_pkey PRIMARY KEY (queue),
-    CONSTRAINT queue_pause_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
-    CONSTRAINT queue_pause_queue_check CHECK (length(queue) <= 100),
-    CONSTRAINT queue_pause_reason_check CHECK (length(reason) >= 1 AND length(reason) <= 500)
+    CONSTRAINT pause_pkey PRIMARY KEY (kind, name),
+    CONSTRAINT all_has_no_name CHECK (kind <> 'all'::text OR name = ''::text),
+    CONSTRAINT pause_kind_check CHECK (kind = ANY (ARRAY['all'::text, 'type'::text, 'tenant'::text, 'queue'::text, 'job'::text])),
+    CONSTRAINT pause_name_check CHECK (length(name) <= 100),
+    CONSTRAINT pause_paused_by_check CHECK (length(paused_by) >= 1 AND length(paused_by) <= 200),
+    CONSTRAINT pause_reason_check CHECK (length(reason) >= 1 AND length(reason) <= 500)
 );
-GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
+GRANT DELETE, INSERT, SELECT ON cortex_worker.pause TO cortex_runtime;
+GRANT SELECT ON cortex_worker.pause TO cortex_reader;
+
+-- The queues among the pauses: a claim passes over these by index.
+--   queue: The queue; empty: the default one.
+--   paused_by: Who paused it.
+--   paused_at: Since when.
+--   reason: Why.
+CREATE VIEW cortex_worker.queue_pause WITH (security_invoker=true) AS
+ SELECT name AS queue,
+    paused_by,
+    paused_at,
+    reason
+   FROM cortex_worker.pause p
+  WHERE kind = 'queue'::text;
+GRANT SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
+
+-- Those of some job types that are not paused: a claim reads the tasks of these.
+CREATE FUNCTION cortex_worker.open_types(types text[])
+ RETURNS text[]
+ LANGUAGE plpgsql
+ STABLE PARALLEL SAFE
+AS $function$
+BEGIN
+    IF NOT EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('all', 'type')) THEN
+        RETURN types;
+    END IF;
+    RETURN ARRAY(SELECT t.name FROM unnest(types) AS t(name) WHERE NOT EXISTS (
+        SELECT FROM cortex_worker.pause p WHERE p.kind = 'all' OR p.kind = 'type' AND p.name = t.name));
+END $function$;
+
+-- The pause of a job itself or of its tenant, as task.pause has it; null: there is none. A claim asks while such exist.
+CREATE FUNCTION cortex_worker.pause_of(of_job uuid)
+ RETURNS text
+ LANGUAGE plpgsql
+ STABLE PARALLEL SAFE
+AS $function$
+BEGIN
+    RETURN (SELECT p.kind || ':' || p.name FROM cortex.job_record j JOIN cortex_worker.pause p
+                ON p.kind = 'tenant' AND p.name = j.tenant OR p.kind = 'job' AND p.name = j.id::text
+            WHERE j.id = of_job ORDER BY p.kind LIMIT 1);
+END $function$;
 
 -- Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next job runs while the one before sleeps, asks people or waits for a retry.
 CREATE TABLE cortex_worker.strict_queue (

@@ -15,13 +15,15 @@ from cortex.bench.meter import Cost, metered
 from cortex.bench.processes import pod
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
+from cortex.domain.queueing.pauses import Pausable
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
-from cortex.store import queues
+from cortex.store import pauses
 
 T = TypeVar("T")
 
 BY: Final = "cortex bench"
+QUEUE: Final = Pausable.parse("queue:default")
 
 
 def measure_workers(
@@ -35,13 +37,13 @@ def measure_workers(
     """Fill the database, start a pod on it, and return the result of `work` and its cost."""
 
     async def released(port: Port) -> T:
-        await port(queues.resume, None, by=BY)
+        await port(pauses.resume, QUEUE, by=BY)
         return await work(port)
 
     async def run() -> tuple[T, Cost]:
         async with open_port(Profile(dsn=dsn), rng=system_chance().rng) as port:
             await fill(port)
-            await port(queues.pause, None, by=BY, reason="until the workers are ready")
+            await port(pauses.pause, QUEUE, by=BY, reason="until the workers are ready")
             shares = ("--workers", str(settings.workers), "--slots", str(settings.slots))
             with pod(dsn, log, *shares) as started:
                 workers = psutil.Process(started.process.pid).children()

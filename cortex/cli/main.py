@@ -79,7 +79,10 @@ cli = Root(
             "flows": ("cortex.cli.specs:flows", "Apply, check, draw, list and show flows."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "runners": ("cortex.cli.runners:runners", "List background work and its health."),
-            "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
+            "queues": ("cortex.cli.queues:queues", "List worker queues, and order them."),
+            "pauses": ("cortex.cli.pauses:pauses", "List what is paused, by whom and why."),
+            "pause": ("cortex.cli.pauses:pause", "Keep jobs from starting."),
+            "resume": ("cortex.cli.pauses:resume", "Let paused jobs start again."),
             "patches": (
                 "cortex.cli.patches:patches",
                 "List which jobs need which branch of changed code.",

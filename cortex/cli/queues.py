@@ -1,7 +1,4 @@
-"""`cortex queues`: waiting jobs per worker queue, pause and resume."""
-
-import shlex
-from collections.abc import Awaitable, Callable
+"""`cortex queues`: waiting jobs per worker queue, and the order of a named one."""
 
 import click
 
@@ -13,14 +10,14 @@ from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store import queues as store
-from cortex.view.queues import parse_named_queue, parse_queue, queue_shown
+from cortex.view.queues import parse_named_queue, queue_shown
 from cortex.view.resources.queues import QUEUES
-from cortex.view.verbs import ORDER_QUEUE, PAUSE_QUEUE, RESUME_QUEUE
+from cortex.view.verbs import ORDER_QUEUE
 
 queues = Group(
     "queues",
     help=(
-        "List worker queues, pause and resume them.\n\nJobs of a named queue run "
+        "List worker queues, and order them.\n\nJobs of a named queue run "
         "one after another; jobs without one are in `default`, and run as pods "
         "have room. In a strict queue, the next job begins only when the one "
         "before has ended. Jobs in a paused queue are not claimed; running ones "
@@ -29,8 +26,6 @@ queues = Group(
     sections={
         "Inspect": {"ls": ("cortex.cli.queues:ls", "List queues and their waiting jobs.")},
         "Change": {
-            "pause": ("cortex.cli.queues:pause", "Claim no more jobs from a queue."),
-            "resume": ("cortex.cli.queues:resume", "Resume a paused queue."),
             "order": ("cortex.cli.queues:order", "Make a named queue strict, or relaxed."),
         },
     },
@@ -50,25 +45,6 @@ def ls(options: Options, *, limit: int) -> None:
 
 @click.command(cls=Command, columns=QUEUES.fields)
 @click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
-@changes(PAUSE_QUEUE)
-def pause(change: ChangeRequest, *, queue: str) -> None:
-    """Claim no more jobs from a queue until it is resumed; running jobs continue.
-
-    `default` is the queue of all jobs without one. Has no effect on a paused queue.
-    """
-    _act(change, store.pause, queue, remark="was paused already")
-
-
-@click.command(cls=Command, columns=QUEUES.fields)
-@click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
-@changes(RESUME_QUEUE)
-def resume(change: ChangeRequest, *, queue: str) -> None:
-    """Resume a queue at once. Has no effect on a queue that is not paused."""
-    _act(change, store.resume, queue, remark="was not paused")
-
-
-@click.command(cls=Command, columns=QUEUES.fields)
-@click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
 @click.argument("rule", metavar="RULE", type=click.Choice(["strict", "relaxed"]))
 @changes(ORDER_QUEUE)
 def order(change: ChangeRequest, *, queue: str, rule: str) -> None:
@@ -80,15 +56,7 @@ def order(change: ChangeRequest, *, queue: str, rule: str) -> None:
     """
     name = parse_named_queue(queue)
     act = store.make_strict if rule == "strict" else store.make_relaxed
-    _act(change, act, name, remark=f"was {rule} already")
-
-
-def _act(
-    change: ChangeRequest, act: Callable[..., Awaitable[bool]], queue: str, *, remark: str
-) -> None:
-    """Apply the change, and show the queue's new state; `remark` applies if nothing changed."""
     output = change.output
-    name = parse_queue(queue)
 
     async def work(db: Database, *, by: str, reason: str) -> dict[str, bool]:
         return {"is_changed": await act(db, name, by=by, reason=reason)}
@@ -99,7 +67,5 @@ def _act(
         rows = call(store.page, [name])
     output.resource(QUEUES, rows)
     if not done["is_changed"]:
-        output.say(f"nothing was done: queue {safe(queue_shown(name))} {remark}", "warn")
-    elif act is store.pause and name is not None and not (rows[0].ready or rows[0].running):
-        shown = shlex.quote(queue_shown(name))
-        output.say(f"no task waits in queue {safe(shown)}; see: cortex queues ls", "warn")
+        shown = safe(queue_shown(name))
+        output.say(f"nothing was done: queue {shown} was {rule} already", "warn")

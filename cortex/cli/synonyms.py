@@ -106,7 +106,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("kill", "abort", "terminate", "stop", "halt", "shutdown"): (
         "jobs cancel",
         "pods drain",
-        "queues pause",
+        "pause",
     ),
     ("down", "quit", "exit"): ("pods drain", "freeze on"),
     ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "dev"),
@@ -130,9 +130,9 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "budgets set",
         "quotas set",
     ),
-    ("pause", "suspend", "hold", "cordon"): ("queues pause", "pods drain", "freeze on"),
-    ("resume", "continue", "unpause", "uncordon", "unfreeze"): (
-        "queues resume",
+    ("suspend", "hold", "cordon"): ("pause", "pods drain", "freeze on"),
+    ("continue", "unpause", "uncordon", "unfreeze"): (
+        "resume",
         "jobs resume",
         "pods undrain",
         "freeze off",

@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.job import JobStatus, RunningStep
+from cortex.domain.queueing.pauses import Pausable
 from cortex.domain.waiting import Awaited
 
 AHEAD_MAX: Final = 1000
@@ -88,13 +89,14 @@ class LineFacts:
 
 @attrs.frozen(kw_only=True)
 class PauseFacts:
-    """A person has paused claims from the job's queue."""
+    """A person has paused the job, or what it belongs to."""
 
-    queue: str | None
-    """None: the default one."""
+    target: Pausable
     by: str
     at: datetime
     reason: str
+    queue: str | None = None
+    """The job's queue."""
 
 
 @attrs.frozen(kw_only=True)

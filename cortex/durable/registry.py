@@ -24,7 +24,13 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.job_limits import JobLimit, limits_of
 from cortex.domain.policy import JobPolicy, policy_for
-from cortex.domain.submit_rules import Debounce, Singleton, SubmitRule, Throttle, submit_rule
+from cortex.domain.queueing.submit_rules import (
+    Debounce,
+    Singleton,
+    SubmitRule,
+    Throttle,
+    submit_rule,
+)
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
 from cortex.durable.resources import Resource, Resources, is_requested, place_of

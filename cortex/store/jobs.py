@@ -20,7 +20,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Finish, JobStatus, RunningStep, Submission, running_step_of
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.published import JobProgress
-from cortex.domain.submit_rules import SubmitRule, Submitted, arguments_of
+from cortex.domain.queueing.submit_rules import SubmitRule, Submitted, arguments_of
 from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Connection, Database, affected
 from cortex.store.lost_replies import repeat_if_lost

@@ -1,4 +1,4 @@
-"""Worker queues: what waits in each, and pausing one: running jobs continue, no more are claimed.
+"""Worker queues: what waits in each, and whether the next job waits for the end of the one before.
 
 A queue is named by its `queue_name`; None is the default one, of jobs without a queue.
 """
@@ -37,19 +37,6 @@ class QueueRow:
     oldest_ready_s: float | None
     """How long the first task has been ready; None if none is."""
     now: datetime = attrs.field(eq=False)
-
-
-async def pause(db: Database, queue: str | None, *, by: str, reason: str) -> bool:
-    """Stop claims from a queue; False if it was already paused, which stays unchanged.
-
-    Claims in progress may still take some. The queue need not have tasks yet.
-    """
-    return bool(await db.fetch("queues.pause", queue or "", by, reason))
-
-
-async def resume(db: Database, queue: str | None, *, by: str, reason: str = "") -> bool:
-    """Resume a queue; pods are notified at once. False if it was not paused."""
-    return bool(await db.fetch("queues.resume", queue or "", by, reason))
 
 
 async def make_strict(db: Database, queue: str, *, by: str, reason: str) -> bool:

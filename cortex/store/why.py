@@ -10,6 +10,7 @@ import orjson
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus, running_step_of
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.waiting import awaited_of
 from cortex.domain.why_facts import (
     AHEAD_MAX,
@@ -141,6 +142,7 @@ def _pause(row: Record) -> PauseFacts | None:
     if row["paused_by"] is None:
         return None
     return PauseFacts(
+        target=Pausable(PauseKind(row["pause_kind"]), row["pause_name"]),
         queue=row["queue_name"],
         by=row["paused_by"],
         at=row["paused_at"],

@@ -63,8 +63,8 @@ RESOLVE_EFFECT: Final = Verb(
 )
 FREEZE: Final = Verb(command="freeze on", reason=SHOWN, is_reason_required=True)
 UNFREEZE: Final = Verb(command="freeze off", is_reason_required=True, asks=ALWAYS)
-PAUSE_QUEUE: Final = Verb(command="queues pause", reason=SHOWN, is_reason_required=True)
-RESUME_QUEUE: Final = Verb(command="queues resume")
+PAUSE: Final = Verb(command="pause", reason=SHOWN, is_reason_required=True)
+RESUME: Final = Verb(command="resume")
 ORDER_QUEUE: Final = Verb(command="queues order", is_reason_required=True)
 OPEN_BREAKER: Final = Verb(
     command="breakers open", reason=SHOWN, is_reason_required=True, asks=ALWAYS

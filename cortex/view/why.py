@@ -24,6 +24,7 @@ from cortex.domain.job_limits import LIMIT
 from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.waiting import (
     BATCH,
     CHILD,
@@ -44,7 +45,6 @@ from cortex.domain.why_facts import (
     WaitFacts,
     WhyFacts,
 )
-from cortex.view.queues import queue_shown
 from cortex.view.steps import last_step, running_step
 
 TAKEN_OVER_CHECKS: Final = 4
@@ -429,10 +429,20 @@ def _app_retry(f: WhyFacts) -> _Found | None:
 def _paused(f: WhyFacts) -> _Found | None:
     if f.pause is None:
         return None
-    name = queue_shown(f.pause.queue)
-    sentence = f"its queue {name} was paused by {f.pause.by}: {_clipped(f.pause.reason)}"
-    ways = (f"cortex queues resume {shlex.quote(name)}",)
+    paused = f"{_paused_words(f.pause.target)} was paused by {f.pause.by}"
+    sentence = f"{paused}: {_clipped(f.pause.reason)}"
+    ways = (f"cortex resume {shlex.quote(str(f.pause.target))}",)
     return _Found(sentence, since=f.pause.at, ways_out=ways)
+
+
+def _paused_words(target: Pausable) -> str:
+    match target.kind:
+        case PauseKind.ALL:
+            return "everything"
+        case PauseKind.JOB:
+            return "it"
+        case _:
+            return f"its {target.words}"
 
 
 def _worker_backoff(f: WhyFacts) -> _Found | None:

@@ -5,7 +5,6 @@ from typing import Final
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.why_facts import BreakerFacts, WhyFacts
-from cortex.view.queues import queue_shown
 from cortex.view.why import Cause, misfit_text, why
 
 EXPLAINED: Final = (JobStatus.PENDING, JobStatus.RETRY)
@@ -36,8 +35,7 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
             head = "others" if head_id is None else f"job {short_id(head_id)}"
             return f"behind {head} in queue {facts.queue.name}"
         case Cause.PAUSED if facts.pause is not None:
-            name = queue_shown(facts.pause.queue)
-            return f"queue {name} paused by {facts.pause.by}: {facts.pause.reason}"
+            return f"{facts.pause.target.words} paused by {facts.pause.by}: {facts.pause.reason}"
         case Cause.CAPACITY:
             return f"all {facts.fleet.slots} slots are taken"
         case Cause.SCHEDULED | Cause.READY:

@@ -1,10 +1,10 @@
 -- The worker queue: tasks, paused queues, and the functions that give a waiting job its next task.
 
-CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'HELD', 'STRANDED', 'READY', 'LOCKED');
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'HELD', 'STRANDED', 'PAUSED', 'READY', 'LOCKED');
 COMMENT ON TYPE cortex_worker.task_state IS
     'LATER: due in the future · QUEUED: waits for its turn in a named queue · HELD: due, waits for room in the limits of its '
-    'type · STRANDED: has made way in a named queue, '
-    'because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.';
+    'type · STRANDED: has made way in a named queue, because no living pod can take it · PAUSED: due, but its job or its '
+    'tenant is paused · READY: can be claimed · LOCKED: a pod has it.';
 
 CREATE TABLE cortex_worker.task (
     job_id uuid PRIMARY KEY,
@@ -29,6 +29,8 @@ CREATE TABLE cortex_worker.task (
     limit_keys text[] COLLATE "C",
     CONSTRAINT held_until_admitted CHECK (is_admitted IS NOT FALSE OR state NOT IN ('STRANDED', 'READY', 'LOCKED')),
     due_by timestamptz,
+    pause text,
+    CONSTRAINT paused_by_a_pause CHECK ((pause IS NOT NULL) = (state = 'PAUSED')),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
     CONSTRAINT queued_only_in_a_queue CHECK (state NOT IN ('QUEUED', 'STRANDED') OR queue_name IS NOT NULL)
 ) WITH (
@@ -68,10 +70,13 @@ COMMENT ON COLUMN cortex_worker.task.is_admitted IS
     'Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.';
 COMMENT ON COLUMN cortex_worker.task.limit_keys IS
     'Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.';
+COMMENT ON COLUMN cortex_worker.task.pause IS 'Of a PAUSED task: the pause, as kind:name.';
 COMMENT ON COLUMN cortex_worker.task.due_by IS 'Within its priority, it runs before those without one, and before later ones.';
 CREATE INDEX task_locked ON cortex_worker.task (locked_by) WHERE state = 'LOCKED';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
+-- Empty without pauses.
+CREATE INDEX task_paused ON cortex_worker.task (pause, task, priority, run_at, id) WHERE state = 'PAUSED';
 -- Empty unless code is missing.
 CREATE INDEX task_stranded ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'STRANDED';
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task (queue_name)
@@ -312,23 +317,58 @@ COMMENT ON COLUMN cortex_worker.ready_head.task IS 'Name of their tasks: the typ
 COMMENT ON COLUMN cortex_worker.ready_head.priority IS 'Their priority: smaller runs first.';
 GRANT SELECT ON cortex_worker.ready_head TO cortex_runtime;
 
--- ------------------------------------------------------------------ paused queues
+-- ------------------------------------------------------------------ pauses
 
-CREATE TABLE cortex_worker.queue_pause (
-    queue text PRIMARY KEY CHECK (length(queue) <= 100),
+CREATE TABLE cortex_worker.pause (
+    kind text NOT NULL CHECK (kind IN ('all', 'type', 'tenant', 'queue', 'job')),
+    name text NOT NULL CHECK (length(name) <= 100),
     paused_by text NOT NULL CHECK (length(paused_by) BETWEEN 1 AND 200),
     paused_at timestamptz NOT NULL DEFAULT cortex.now(),
-    reason text NOT NULL CHECK (length(reason) BETWEEN 1 AND 500)
+    reason text NOT NULL CHECK (length(reason) BETWEEN 1 AND 500),
+    PRIMARY KEY (kind, name),
+    CONSTRAINT all_has_no_name CHECK (kind <> 'all' OR name = '')
 );
-COMMENT ON TABLE cortex_worker.queue_pause IS
-    'Queues from which nothing is claimed now; a queue without a row is open. Facts record who paused and resumed it.';
-COMMENT ON COLUMN cortex_worker.queue_pause.queue IS
-    'Name of the queue; empty: the default queue, of tasks without a queue.';
+COMMENT ON TABLE cortex_worker.pause IS
+    'Which jobs do not start now; few. What runs ends its attempt. Facts record who paused and resumed.';
+COMMENT ON COLUMN cortex_worker.pause.kind IS 'What name names; all: every job.';
+COMMENT ON COLUMN cortex_worker.pause.name IS
+    'A job type, a tenant, the id of a job, or a queue: there, empty is the default one, of tasks without a queue.';
+COMMENT ON COLUMN cortex_worker.pause.paused_by IS 'Who paused it.';
+COMMENT ON COLUMN cortex_worker.pause.paused_at IS 'Since when.';
+COMMENT ON COLUMN cortex_worker.pause.reason IS 'Why.';
+
+CREATE VIEW cortex_worker.queue_pause WITH (security_invoker = true) AS
+SELECT p.name AS queue, p.paused_by, p.paused_at, p.reason FROM cortex_worker.pause p WHERE p.kind = 'queue';
+COMMENT ON VIEW cortex_worker.queue_pause IS 'The queues among the pauses: a claim passes over these by index.';
+COMMENT ON COLUMN cortex_worker.queue_pause.queue IS 'The queue; empty: the default one.';
 COMMENT ON COLUMN cortex_worker.queue_pause.paused_by IS 'Who paused it.';
 COMMENT ON COLUMN cortex_worker.queue_pause.paused_at IS 'Since when.';
 COMMENT ON COLUMN cortex_worker.queue_pause.reason IS 'Why.';
 
-GRANT SELECT, INSERT, DELETE ON cortex_worker.queue_pause TO cortex_runtime;
+GRANT SELECT, INSERT, DELETE ON cortex_worker.pause TO cortex_runtime;
+GRANT SELECT ON cortex_worker.queue_pause TO cortex_runtime;
+
+-- In PL/pgSQL, as claimable.
+CREATE FUNCTION cortex_worker.open_types(types text[]) RETURNS text[]
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('all', 'type')) THEN
+        RETURN types;
+    END IF;
+    RETURN ARRAY(SELECT t.name FROM unnest(types) AS t(name) WHERE NOT EXISTS (
+        SELECT FROM cortex_worker.pause p WHERE p.kind = 'all' OR p.kind = 'type' AND p.name = t.name));
+END $$;
+COMMENT ON FUNCTION cortex_worker.open_types IS 'Those of some job types that are not paused: a claim reads the tasks of these.';
+
+CREATE FUNCTION cortex_worker.pause_of(of_job uuid) RETURNS text
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN (SELECT p.kind || ':' || p.name FROM cortex.job_record j JOIN cortex_worker.pause p
+                ON p.kind = 'tenant' AND p.name = j.tenant OR p.kind = 'job' AND p.name = j.id::text
+            WHERE j.id = of_job ORDER BY p.kind LIMIT 1);
+END $$;
+COMMENT ON FUNCTION cortex_worker.pause_of IS
+    'The pause of a job itself or of its tenant, as task.pause has it; null: there is none. A claim asks while such exist.';
 
 -- ------------------------------------------------------------------ strict queues
 

@@ -61,12 +61,14 @@ WITH RECURSIVE turn AS MATERIALIZED (
                 WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
                   AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
+                  AND (NOT EXISTS (SELECT FROM cortex_worker.pause) OR cortex_worker.pause_of(id) IS NULL)
                 ORDER BY next_retry_at LIMIT 1) j
             UNION ALL
             SELECT j.id, j.next_retry_at, j.type IN (SELECT type FROM known) AND (
                 SELECT count(*) FROM cortex_worker.task t
                 WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0 AND NOT EXISTS (
                 SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(j.queue_name, ''))
+                AND (NOT EXISTS (SELECT FROM cortex_worker.pause) OR cortex_worker.pause_of(j.id) IS NULL)
             FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job_record
                   WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
                     AND waiting_on = g.name AND next_retry_at <= g.until

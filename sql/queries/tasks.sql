@@ -86,7 +86,8 @@ SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELEC
 
 -- name: claim
 -- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
--- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. Within a priority,
+-- it takes none: it skips the head of a named queue, and does not read the tasks of the default one; nor does it read
+-- those of paused types, nor take those of paused tenants and jobs. Within a priority,
 -- tasks with a deadline come first, the earliest before others. $1 pod id, $2 job
 -- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
 -- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods, and so
@@ -95,32 +96,37 @@ SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELEC
 -- that has a task locks the task first, and a task that changed meanwhile is passed over: the next claim takes it.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default,
+           -- What these hold back at the front is soon PAUSED, by the runner `line`.
+           EXISTS (SELECT FROM cortex_worker.pause WHERE kind IN ('job', 'tenant')) AS is_picky,
            -- One probe of an index that is empty without deadlines.
            EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL) AS has_due
 ), known AS MATERIALIZED (
-    SELECT unnest(cortex.claimable($2::text[], $6::text[], cortex.code_of($1))) AS task
+    SELECT unnest(cortex.claimable(cortex_worker.open_types($2::text[]), $6::text[], cortex.code_of($1))) AS task
 ), isolated AS MATERIALIZED (
-    SELECT unnest(cortex.claimable($7::text[], '{}', cortex.code_of($1))) AS task WHERE $7::text[] <> '{}'
+    SELECT unnest(cortex.claimable(cortex_worker.open_types($7::text[]), '{}', cortex.code_of($1))) AS task WHERE $7::text[] <> '{}'
 ), due AS MATERIALIZED (
     SELECT t.place, t.job_id FROM (
         -- What has a deadline is read here by deadline, and below with all others: given once.
         SELECT t.* FROM known CROSS JOIN LATERAL (
             SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL
-              AND (SELECT has_due FROM held)
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND due_by IS NOT NULL
+              AND (SELECT has_due AND NOT is_default FROM held)
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
             ORDER BY priority, due_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         SELECT t.* FROM known CROSS JOIN LATERAL (
             SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND NOT (SELECT is_default FROM held)
               AND (queue_name IS NULL
                    OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         SELECT t.* FROM known CROSS JOIN LATERAL (
             SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND (SELECT is_default FROM held)
               AND queue_name IS NOT NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
@@ -129,14 +135,16 @@ WITH held AS MATERIALIZED (
             SELECT t.* FROM (SELECT task FROM known UNION ALL SELECT task FROM isolated) known CROSS JOIN LATERAL (
                 SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND is_suspect
+                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL)
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
             UNION ALL
             SELECT t.* FROM isolated known CROSS JOIN LATERAL (
                 SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-                WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL
-                  AND (SELECT has_due FROM held)
+                WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND due_by IS NOT NULL
+                  AND (SELECT has_due AND NOT is_default FROM held)
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, due_by, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
@@ -144,6 +152,7 @@ WITH held AS MATERIALIZED (
             SELECT t.* FROM isolated known CROSS JOIN LATERAL (
                 SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND NOT is_suspect
+                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL)
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t) t
@@ -158,8 +167,9 @@ WITH held AS MATERIALIZED (
 WITH due AS MATERIALIZED (
     SELECT t.ctid AS place, t.job_id FROM cortex_worker.task t
     WHERE t.job_id = $2 AND t.state = 'READY'
-      AND t.task = ANY (cortex.claimable($3::text[], $5::text[], cortex.code_of($1)))
+      AND t.task = ANY (cortex.claimable(cortex_worker.open_types($3::text[]), $5::text[], cortex.code_of($1)))
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+      AND cortex_worker.pause_of(t.job_id) IS NULL
     FOR UPDATE SKIP LOCKED
 )
 {give};

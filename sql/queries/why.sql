@@ -18,7 +18,8 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.id IN (SELECT id FROM connected)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
        p.silent_after_s, p.zombie_s, p.sweep_s, coalesce(p.threads_lost, 0) AS threads_lost,
-       t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, coalesce(head.job_id, begun.id) AS head_id,
+       t.queue_name, qp.kind AS pause_kind, qp.name AS pause_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, j.due_by,
+       t.priority AS task_priority, j.priority, coalesce(head.job_id, begun.id) AS head_id,
        coalesce(head.state = 'LOCKED', false) AS head_is_running,
        CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
@@ -32,7 +33,12 @@ FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex_worker.unfit u ON u.task = t.task
 LEFT JOIN cortex.tool_set s ON s.task = coalesce(u.base, t.task)
-LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
+LEFT JOIN LATERAL (
+    SELECT e.* FROM cortex_worker.pause e
+    WHERE t.job_id IS NOT NULL AND CASE e.kind
+        WHEN 'all' THEN true WHEN 'queue' THEN e.name = coalesce(t.queue_name, '') WHEN 'type' THEN e.name = j.type
+        WHEN 'tenant' THEN e.name = j.tenant ELSE e.name = j.id::text END
+    ORDER BY e.kind LIMIT 1) qp ON true
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on

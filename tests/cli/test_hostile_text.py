@@ -71,6 +71,7 @@ READS: dict[str, list[Way]] = {
     "pods ls": [lambda _: ["--all"]],
     "runners ls": [lambda _: []],
     "queues ls": [lambda _: []],
+    "pauses": [lambda _: []],
     "patches": [lambda _: []],
     "preflight": [lambda _: ["--app", APP], lambda _: ["--app", f"no {HOSTILE}"]],
     "health": [lambda _: []],
@@ -149,12 +150,13 @@ ACTS: dict[str, list[Way]] = {
     "budgets rm": [lambda _: [f"tenant:{HOSTILE}:usd:run", "--yes", *WHY]],
     "pods drain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
     "pods undrain": [lambda _: [HOSTILE, *WHY], lambda _: [f"pod {HOSTILE}", *WHY]],
-    "queues pause": [
-        lambda _: [HOSTILE, *WHY],
-        lambda _: [f"far {HOSTILE}", *WHY],
+    "pause": [
+        lambda _: [f"queue:{HOSTILE}", *WHY],
+        lambda _: [f"queue:far {HOSTILE}", *WHY],
+        lambda _: [f"tenant:{HOSTILE}", *WHY],
         lambda _: [HOSTILE * 50, *WHY],
     ],
-    "queues resume": [lambda _: [HOSTILE, *WHY], lambda _: [HOSTILE, *WHY]],
+    "resume": [lambda _: [f"queue:{HOSTILE}", *WHY], lambda _: [HOSTILE, *WHY]],
     "queues order": [lambda _: [HOSTILE, "strict", *WHY], lambda _: [HOSTILE, HOSTILE, *WHY]],
     "breakers open": [
         lambda _: ["tool:x", "--yes", *WHY],
@@ -409,7 +411,7 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
 
     until_jobs(dsn, "type = 'asks' AND status = 'WAITING_FOR_APPROVAL'", count=ASKED_COUNT)
     until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
-    pause = "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ($1, $2, $2)"
+    pause = "INSERT INTO cortex_worker.pause VALUES ('queue', $1, $2, now(), $2)"
     sql(dsn, pause, f"held {HOSTILE}", HOSTILE)
     broke = """
         INSERT INTO cortex.runner (name, interval_s, started_at, duration_s, items, error, holder)

@@ -11,15 +11,15 @@ from tests.support.records.rows import submit
 def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     submit(life.dsn, "work")
     job_id = submit(life.dsn, "work", queue_name="mail")
-    done = cortex("queues", "pause", "mail", "--reason", "deploy", "--as", "ana", "--json")
-    (paused,) = done.document["queues"]
-    assert (paused["queue"], paused["state"], paused["ready"]) == ("mail", "paused", 1)
+    done = cortex("pause", "queue:mail", "--reason", "deploy", "--as", "ana", "--json")
+    (paused,) = done.document["pauses"]
+    assert (paused["target"], paused["name"]) == ("queue:mail", "mail")
     assert (paused["paused_by"], paused["reason"]) == (me("ana"), "deploy")
 
     output = cortex("why", str(job_id), "--json").document
     assert output["cause"] == "paused"
     assert f"paused by {me('ana')}: deploy" in output["sentence"]
-    assert output["ways_out"] == ["cortex queues resume mail"]
+    assert output["ways_out"] == ["cortex resume queue:mail"]
 
     terminal = cortex.on_terminal("queues", "ls", columns=120, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
@@ -29,8 +29,8 @@ def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     assert f"◆ paused by {me('ana')}" in lines["mail"]
     assert '"deploy"' in lines["mail"]
 
-    (resumed,) = cortex("queues", "resume", "mail", "--as", "ben", "--json").document["queues"]
-    assert (resumed["state"], resumed["paused_by"]) == ("open", None)
+    resumed = cortex("resume", "queue:mail", "--as", "ben", "--json").document["pauses"]
+    assert resumed == []
     rows = life.sql("SELECT subtype, data FROM cortex.fact WHERE source = 'queue:mail' ORDER BY id")
     acts = [(row["subtype"], json.loads(row["data"])["by"]) for row in rows]
     assert acts == [("queue_paused", me("ana")), ("queue_resumed", me("ben"))]
@@ -40,31 +40,24 @@ def test_repeated_pause_or_resume_is_reported_and_changes_nothing(
     cortex: Cortex, life: Life
 ) -> None:
     submit(life.dsn, "work")
-    assert cortex("queues", "resume", "default").err.endswith("queue default was not paused\n")
-    cortex("queues", "pause", "default", "--reason", "one", "--as", "ana")
-    again = cortex("queues", "pause", "default", "--reason", "two", "--as", "ben", "--json")
-    (row,) = again.document["queues"]
-    assert (row["queue"], row["paused_by"], row["reason"]) == ("default", me("ana"), "one")
+    assert cortex("resume", "queue:default").err.endswith("queue:default was not paused\n")
+    cortex("pause", "queue:default", "--reason", "one", "--as", "ana")
+    again = cortex("pause", "queue:default", "--reason", "two", "--as", "ben", "--json")
+    (row,) = again.document["pauses"]
+    assert (row["name"], row["paused_by"], row["reason"]) == ("", me("ana"), "one")
     assert "was paused already" in again.err
 
 
 def test_a_queue_without_tasks_may_be_a_typing_error(cortex: Cortex, life: Life) -> None:
     submit(life.dsn, "work", queue_name="mail")
-    done = cortex("queues", "pause", "mial", "--reason", "deploy")
-    assert "no task waits in queue mial" in done.err
+    done = cortex("pause", "queue:mial", "--reason", "deploy")
+    assert "no task waits in 'queue mial'" in done.err
 
 
 def test_invalid_queue_name_is_refused(cortex: Cortex) -> None:
-    refused = cortex("queues", "pause", "x" * 101, "--reason", "deploy")
+    refused = cortex("pause", "queue:" + "x" * 101, "--reason", "deploy")
     assert refused.code == 2
-    assert "1 to 100 characters, not 101" in refused.err
-
-
-def test_queue_named_like_an_option_is_paused(cortex: Cortex, life: Life) -> None:
-    submit(life.dsn, "work", queue_name="--help")
-    done = cortex("queues", "pause", "--reason", "deploy", "--json", "--as", "ana", "--", "--help")
-    (paused,) = done.document["queues"]
-    assert (paused["queue"], paused["state"]) == ("--help", "paused")
+    assert "is not a name of 1 to 100 characters" in refused.err
 
 
 def test_a_named_queue_is_made_strict_and_relaxed(cortex: Cortex, life: Life) -> None:

@@ -106,7 +106,7 @@ def test_every_synonym_leads_to_an_existing_command() -> None:
         "workers": "did you mean 'cortex pods ls'?",
         "jobs delete 1": "did you mean 'cortex jobs cancel'?",
         "pods stop": "did you mean 'cortex pods drain'?",
-        "queues stop": "did you mean 'cortex queues pause'?",
+        "suspend": "did you mean 'cortex pause' or 'cortex pods drain' or ",
         "jbos ls": "did you mean 'cortex jobs'?",
         "jobs submti": "did you mean 'cortex jobs submit'?",
         "jobs kil 1": "did you mean 'cortex jobs kill'?",

@@ -41,6 +41,10 @@ SCHEDULED: Final = """
     INSERT INTO cortex.schedule (name, cron, zone, type, origin, changed_by, tenant)
     VALUES ('nightly-' || $1, '0 3 * * *', 'UTC', 'work', 'file', 'ana', $1)
 """
+PAUSED: Final = """
+    INSERT INTO cortex_worker.pause (kind, name, paused_by, reason)
+    VALUES ('tenant', $1, 'ana', 'capped ' || $1)
+"""
 BUDGETED: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     VALUES ('tenant', $1, 'usd', 'day', 5, 'ana', 'test')
@@ -95,7 +99,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
     (letter,) = fail(dsn, steps=1, submitted={"tenant": tenant})
     publish = "SELECT cortex.publish('app.made', '{}', tenant => $1) AS id"
     (message,) = sql(dsn, publish, tenant)
-    for query in (SCHEDULED, BUDGETED, CAPPED):
+    for query in (SCHEDULED, BUDGETED, CAPPED, PAUSED):
         sql(dsn, query, tenant)
     sql(
         dsn,
@@ -208,6 +212,7 @@ LISTS: Final = {
     "GET /v1/budgets": ("",),
     "GET /v1/caps": ("",),
     "GET /v1/schedules": ("",),
+    "GET /v1/pauses": ("",),
     "GET /v1/outbox": ("", "?subscription=all", "?topic=app.*"),
 }  # fmt: skip
 """Lists, and ways to ask them for what is bolt's."""
@@ -224,6 +229,8 @@ OF_BODY: Final[dict[str, Callable[[Records], Any]]] = {
     "POST /v1/dead-letters/discard": lambda r: {"job_ids": [r.letter], **WHY},
     "POST /v1/outbox/retry": lambda _: {"topic": "app.*", "status": "PENDING", **WHY},
     "POST /v1/outbox/discard": lambda _: {"topic": "app.*", **WHY},
+    "POST /v1/pauses": lambda r: {"target": f"job:{r.job}", **WHY},
+    "POST /v1/pauses/resume": lambda _: {"target": "tenant:bolt", **WHY},
 }  # fmt: skip
 """Routes whose body names or selects records: what asks for those of bolt."""
 PAGES: Final = ("GET /approvals/{approval_id}", "POST /approvals/{approval_id}")
@@ -310,6 +317,23 @@ def test_an_own_record_is_found(world: World, route: Route) -> None:
 def test_routes_about_all_tenants_are_refused(world: World, route: Route) -> None:
     body: Any = None if route.method == "GET" else {}
     assert world.ask(route.method.value, route.path, json_body=body).status == 403
+
+
+# --- pauses
+
+
+@pytest.mark.parametrize(
+    "target, status",
+    [("all", 403), ("type:work", 403), ("queue:mail", 403), ("tenant:bolt", 403), ("job:{}", 404)],
+)
+@pytest.mark.parametrize("path", ["/v1/pauses", "/v1/pauses/resume"])
+def test_a_tenant_pauses_nothing_but_its_own(
+    world: World, path: str, target: str, status: int
+) -> None:
+    body = {"target": target.format(world.foreign.job), **WHY}
+    assert world.ask("POST", path, json_body=body).status == status
+    mine = {"target": f"job:{world.own.job}", **WHY}
+    assert world.ask("POST", path, json_body=mine).status == 200
 
 
 # --- lists

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,38 +11,29 @@ import pytest
 
 from cortex.domain.errors import ConflictError, RejectedError, UsageError
 from cortex.domain.job import Submission
-from cortex.domain.submit_rules import Debounce, OnConflict, Singleton, SubmitRule, Throttle
+from cortex.domain.queueing.submit_rules import (
+    Debounce,
+    OnConflict,
+    Singleton,
+    SubmitRule,
+    Throttle,
+)
 from cortex.durable.registry import job
-from cortex.postgres.database import Profile
 from cortex.store import idempotency, jobs
 from tests.support.life import Life
 from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.records.rows import submit as submit_by_sql
-from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import sql
 
 TYPE = "reindex"
 POD = "pod-1"
 
 
-@pytest.fixture(scope="module")
-def shared(shared_database: str) -> Iterator[Life]:
-    with kept_session(Profile(dsn=shared_database)) as call:
-        yield Life(call, shared_database)
-
-
 @pytest.fixture
-def ruled(shared: Life) -> Life:
+def ruled(clean: Life) -> Life:
     """A database whose job type has no jobs yet."""
-    sql(
-        shared.dsn,
-        "TRUNCATE cortex_worker.task, cortex.submit_key, cortex.idempotency_key,"
-        " cortex_worker.strict_queue",
-    )
-    move_clock(shared.dsn, 0)
-    shared.type(TYPE)
-    declare(shared, None)
-    return shared
+    clean.type(TYPE)
+    return clean
 
 
 def declare(life: Life, rule: SubmitRule | None) -> None:

@@ -9,10 +9,11 @@ import trio
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkVerb
 from cortex.domain.job import BULK
 from cortex.domain.job_filter import parse_filter
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.durable.context import Context
 from cortex.jobs import bulk as bulk_type
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
-from cortex.store import bulk, dead_letters, jobs, queues, retries
+from cortex.store import bulk, dead_letters, jobs, pauses, retries
 from cortex.store.bulk import Resisted
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding_task
@@ -278,12 +279,12 @@ async def test_bulk_operation_without_a_submitter_fails(pod: Bench, database: st
 
 async def test_a_paused_queue_holds_all_of_them(pod: Bench, database: str) -> None:
     fail(database, 2)
-    await pod.port(queues.pause, BULK, by="ana", reason="wait")
+    await pod.port(pauses.pause, Pausable(PauseKind.QUEUE, BULK), by="ana", reason="wait")
     job_id = await submit(pod, a_request())
     dispatcher = pod.dispatcher(poll_s=0.05)
     await dispatcher.tick()
     assert job_row(database, job_id)["status"] == "PENDING"
-    await pod.port(queues.resume, BULK, by="ana", reason="go")
+    await pod.port(pauses.resume, Pausable(PauseKind.QUEUE, BULK), by="ana", reason="go")
     await pod.start(dispatcher)
     assert changed(await result(database, job_id)) == (2, 0, {})
 

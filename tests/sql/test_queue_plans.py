@@ -16,12 +16,10 @@ NAMED_READY = """
     UPDATE cortex_worker.task t SET queue_name = 'own' || t.id
     WHERE t.id IN (
         SELECT id FROM cortex_worker.task WHERE state = 'READY' ORDER BY id DESC LIMIT 100);
-    INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason)
-    SELECT 'q' || n, 'ana', 'test' FROM generate_series(1, 200) n;
+    INSERT INTO cortex_worker.pause (kind, name, paused_by, reason)
+    SELECT 'queue', 'q' || n, 'ana', 'test' FROM generate_series(1, 200) n;
 """
-PAUSE_DEFAULT = (
-    "INSERT INTO cortex_worker.queue_pause (queue, paused_by, reason) VALUES ('', 'ana', 'x')"
-)
+PAUSE_DEFAULT = "INSERT INTO cortex_worker.pause VALUES ('queue', '', 'ana', now(), 'x')"
 COUNTED = 500
 QUEUES = 50
 
@@ -73,7 +71,7 @@ def test_list_of_queues_reads_a_bounded_number_of_tasks(paused: str) -> None:
 
 ALL_HANDED_BACK = """
     SET session_replication_role = replica;
-    DELETE FROM cortex_worker.queue_pause WHERE queue = '';
+    DELETE FROM cortex_worker.pause WHERE kind = 'queue' AND name = '';
     UPDATE cortex_worker.task SET attempt = 1 WHERE state = 'READY';
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at, retry_count)
     SELECT job_id, 1, '00000000-0000-0000-0000-000000000007', 'handed_back', now(), 0

@@ -11,10 +11,11 @@ import pytest
 from cortex.domain.drain import Moved
 from cortex.domain.errors import CortexError
 from cortex.domain.job_filter import JobFilter
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.database import READER_ROLE, Profile
 from cortex.postgres.migrate import migrations
 from cortex.postgres.session import Session, open_session
-from cortex.store import breakers, dead_letters, drains, jobs, pods, queues, why
+from cortex.store import breakers, dead_letters, drains, jobs, pauses, pods, queues, why
 from cortex.store.breakers import past
 from cortex.store.job_choice import choose_to_cancel, choose_to_retry
 from cortex.store.job_pages import page
@@ -99,7 +100,7 @@ def test_each_act_is_refused_by_the_database(
     who: dict[str, Any] = {"by": "ana", "reason": "x"}
     for act in (
         lambda: reader(jobs.cancel, job_id, **who),
-        lambda: reader(queues.pause, None, **who),
+        lambda: reader(pauses.pause, Pausable(PauseKind.QUEUE), **who),
         lambda: reader(drains.request, pod_id, **who),
         lambda: reader(breakers.force_open, "llm:x", **who),
         lambda: reader(breakers.freeze, **who),

@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim, Finish, JobStatus, Release
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.session import Session
-from cortex.store import jobs, queues, tasks
+from cortex.store import jobs, pauses, queues, tasks
 from cortex.store.queues import QueueRow
 from tests.support.records.rows import move_clock, new_id
 from tests.support.servers.postgres import sql
@@ -40,10 +41,10 @@ def test_paused_queue_holds_its_jobs_and_no_others(
 ) -> None:
     held = submit(queue_name=paused)
     free = submit(queue_name=other)
-    assert store(queues.pause, paused, by="ana", reason="deploy")
+    assert store(pauses.pause, Pausable(PauseKind.QUEUE, paused or ""), by="ana", reason="deploy")
     assert ids(claim(new_id())) == {free}
     assert ids(claim(new_id())) == set()
-    assert store(queues.resume, paused, by="ben")
+    assert store(pauses.resume, Pausable(PauseKind.QUEUE, paused or ""), by="ben")
     assert ids(claim(new_id())) == {held}
 
 
@@ -52,9 +53,9 @@ def test_ready_job_waits_when_its_queue_is_paused(
 ) -> None:
     held = submit(queue_name="a")
     store(tasks.promote)
-    store(queues.pause, "a", by="ana", reason="deploy")
+    store(pauses.pause, Pausable(PauseKind.QUEUE, "a"), by="ana", reason="deploy")
     assert ids(claim(new_id())) == set()
-    store(queues.resume, "a", by="ana")
+    store(pauses.resume, Pausable(PauseKind.QUEUE, "a"), by="ana")
     assert ids(claim(new_id())) == {held}
 
 
@@ -65,9 +66,9 @@ def test_a_suspect_of_a_paused_queue_waits_too(
     held = submit(queue_name=paused)
     store(tasks.promote)
     sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
-    store(queues.pause, paused, by="ana", reason="deploy")
+    store(pauses.pause, Pausable(PauseKind.QUEUE, paused or ""), by="ana", reason="deploy")
     assert ids(claim(new_id())) == set()
-    store(queues.resume, paused, by="ana")
+    store(pauses.resume, Pausable(PauseKind.QUEUE, paused or ""), by="ana")
     assert ids(claim(new_id())) == {held}
 
 
@@ -78,11 +79,11 @@ def test_running_job_of_a_paused_queue_completes(
     first, second = submit(queue_name="a"), submit(queue_name="a")
     claims = claim(pod_id)
     assert ids(claims) == {first}
-    store(queues.pause, "a", by="ana", reason="deploy")
+    store(pauses.pause, Pausable(PauseKind.QUEUE, "a"), by="ana", reason="deploy")
     assert figures(row(store, "a")) == (1, 1, 0)
     finish(store, pod_id, claims)
     assert ids(claim(pod_id)) == set()
-    store(queues.resume, "a", by="ana")
+    store(pauses.resume, Pausable(PauseKind.QUEUE, "a"), by="ana")
     assert ids(claim(pod_id)) == {second}
 
 
@@ -90,22 +91,24 @@ def test_a_job_that_becomes_due_while_the_default_queue_is_paused_waits(
     store: Session, database: str, submit: Submits, claim: Claims
 ) -> None:
     later = submit(delay_s=60.0)
-    store(queues.pause, None, by="ana", reason="deploy")
+    store(pauses.pause, Pausable(PauseKind.QUEUE), by="ana", reason="deploy")
     assert figures(row(store, None)) == (0, 0, 1)
     move_clock(database, 61)
     assert ids(claim(new_id())) == set()
     assert figures(row(store, None)) == (1, 0, 0)
-    store(queues.resume, None, by="ana")
+    store(pauses.resume, Pausable(PauseKind.QUEUE), by="ana")
     assert ids(claim(new_id())) == {later}
 
 
 def test_repeated_pause_or_resume_records_nothing(store: Session, database: str) -> None:
-    assert store(queues.pause, "a", by="ana", reason="deploy")
-    assert not store(queues.pause, "a", by="ben", reason="something else")
+    assert store(pauses.pause, Pausable(PauseKind.QUEUE, "a"), by="ana", reason="deploy")
+    assert not store(
+        pauses.pause, Pausable(PauseKind.QUEUE, "a"), by="ben", reason="something else"
+    )
     seen = row(store, "a")
     assert (seen.paused_by, seen.reason) == ("ana", "deploy")
-    assert store(queues.resume, "a", by="ben", reason="deployed")
-    assert not store(queues.resume, "a", by="ben", reason="deployed")
+    assert store(pauses.resume, Pausable(PauseKind.QUEUE, "a"), by="ben", reason="deployed")
+    assert not store(pauses.resume, Pausable(PauseKind.QUEUE, "a"), by="ben", reason="deployed")
     facts = sql(
         database,
         "SELECT subtype, source, data->>'by' AS by, data->>'reason' AS reason "
@@ -126,7 +129,7 @@ def test_a_list_has_the_default_queue_the_paused_and_those_with_tasks(
     claim(new_id())
     submit(queue_name="d", delay_s=60.0)
     submit()
-    store(queues.pause, "z", by="ana", reason="not yet")
+    store(pauses.pause, Pausable(PauseKind.QUEUE, "z"), by="ana", reason="not yet")
     move_clock(database, 7)
     found = {each.queue: each for each in store(queues.page)}
     assert list(found) == [None, "z", "b", "c", "d"]

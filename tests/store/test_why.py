@@ -9,10 +9,11 @@ import pytest
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import Claim, JobStatus, Release, Suspend
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.why_facts import AHEAD_MAX
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import jobs, pods, queues, tasks
+from cortex.store import jobs, pauses, pods, tasks
 from cortex.store.why import facts_of, facts_of_all
 from cortex.view.why import Cause, Why
 from cortex.view.why import why as told_by
@@ -289,7 +290,7 @@ def test_list_shows_a_short_reason_per_job(
     first, second = (submit(queue_name="mail") for _ in range(2))
     store(tasks.promote)
     paused = submit(queue_name="reports")
-    store(queues.pause, "reports", by="ana", reason="deploy")
+    store(pauses.pause, Pausable(PauseKind.QUEUE, "reports"), by="ana", reason="deploy")
     unknown, due = submit(type="nobody_has"), submit()
     ids = [limited, behind, second, paused, unknown, due]
     found = {

@@ -116,23 +116,23 @@ async def test_the_queue_of_a_job_is_paused_with_a_reason(
         await seat.type("deploy")
         await seat.press("enter", "y")
         assert cluster.queues.acted == [("pause", queue, "ana", "deploy")]
-        assert f"✓ {name}: paused" in seat.lines[-2]
+        assert f"✓ queue:{name}: paused" in seat.lines[-2]
         await seat.press("@", "c", "c")
-        assert seat.app.clipboard == f"cortex queues pause {name} --reason deploy --as ana"
+        assert seat.app.clipboard == f"cortex pause queue:{name} --reason deploy --as ana"
     async with sit(is_read_only=True) as seat:
         await seat.press("P")
         assert "read-only" in seat.lines[-2]
 
 
 @on_asyncio
-async def test_a_name_like_an_option_is_logged_as_a_name(
+async def test_a_name_like_an_option_is_logged_in_its_target(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1, queue_name="--help")
     cluster.queues.add("--help")
     async with sit() as seat:
         await seat.press("P", *"deploy", "enter", "y", "@", "c", "c")
-        output = "cortex queues pause --reason deploy --as ana -- --help"
+        output = "cortex pause queue:--help --reason deploy --as ana"
         assert seat.app.clipboard == output
 
 

@@ -317,7 +317,7 @@ async def test_paused_queue_can_be_resumed(cluster: FakeBackend, sit: OpenSessio
         await seat.press("P")
         assert "resume queue mail?" in seat.lines[-2]
         await seat.press("enter", "y")
-        assert "✓ mail: goes on" in seat.lines[-2]
+        assert "✓ queue:mail: goes on" in seat.lines[-2]
         assert cluster.queues.rows["mail"].paused_at is None
         await seat.pass_time(1)
         await seat.press("P")

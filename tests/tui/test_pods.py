@@ -278,7 +278,7 @@ async def test_the_log_has_the_commands(cluster: FakeBackend, sit: OpenSession) 
         await seat.press("D", *"new disk", "enter", "y", "G", "P", *"deploy", "enter", "y", "@")
         first = next(iter(cluster.pods.rows))
         assert f"cortex pods drain {first} --reason 'new disk' --as ana" in seat.text
-        assert "cortex queues pause mail --reason deploy --as ana" in seat.text
+        assert "cortex pause queue:mail --reason deploy --as ana" in seat.text
 
 
 @on_asyncio

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.errors import CortexError
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import read_only_profile
 from cortex_tui.backend.store import StoreBackend
@@ -21,7 +22,7 @@ TRIES: dict[str, Try] = {
     "cancel": lambda on, job, _: on.jobs.cancel(job, by="ana"),
     "retry": lambda on, job, _: on.jobs.retry(job, by="ana"),
     "drain": lambda on, _, pod: on.pods.drain(pod, by="ana", reason="x"),
-    "pause": lambda on, _, __: on.queues.pause(None, by="ana", reason="x"),
+    "pause": lambda on, _, __: on.queues.pause(Pausable(PauseKind.QUEUE), by="ana", reason="x"),
 }
 
 

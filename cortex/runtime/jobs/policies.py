@@ -25,7 +25,7 @@ from cortex.domain.job import RUN_FLOW, Claim
 from cortex.domain.job_limits import JobLimit
 from cortex.domain.known_tool import KnownTool
 from cortex.domain.policy import JobPolicy, RuntimeConfig
-from cortex.domain.submit_rules import SubmitRule
+from cortex.domain.queueing.submit_rules import SubmitRule
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port

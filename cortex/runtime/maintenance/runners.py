@@ -31,6 +31,7 @@ from cortex.runtime.maintenance.children import Children
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.limits import Limits
+from cortex.runtime.maintenance.line import Line
 from cortex.runtime.maintenance.notifications import Notifications
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retention import Retention
@@ -148,6 +149,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Wakes.name: lambda means: Wakes(means.port, rng=means.chance.rng),
+    Line.name: lambda means: Line(means.port, rng=means.chance.rng),
     Limits.name: lambda means: Limits(means.port, rng=means.chance.rng),
     Children.name: lambda means: Children(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),

@@ -11,9 +11,10 @@ from cortex.cli.jobs.facts import BATCH_MAX, Claimed, Cursor, Fact, snapshot
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus, Suspend
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
-from cortex.store import jobs, queues, tasks
+from cortex.store import jobs, pauses, tasks
 from cortex.store.jobs import EndedAttempt, FollowedStep, Transition
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
@@ -219,7 +220,7 @@ def lines_seen(text: str) -> list[str]:
 def test_watch_shows_why_a_job_does_not_run(cortex: Cortex, life: Life, is_live: bool) -> None:
     life.pod()
     job_id = str(life.job(queue_name="mail"))
-    life.call(queues.pause, "mail", by="ana", reason="deploy")
+    life.call(pauses.pause, Pausable(PauseKind.QUEUE, "mail"), by="ana", reason="deploy")
     more = [] if is_live else ["--plain"]
     watching = cortex.on_terminal("jobs", "watch", job_id, *more, env={"NO_COLOR": "1"})
     output = "queue mail paused by ana: deploy"

@@ -38,6 +38,7 @@ ALL_OK = {
     "wakes": "ok",
     "children": "ok",
     "limits": "ok",
+    "line": "ok",
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",

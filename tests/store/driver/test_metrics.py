@@ -9,8 +9,9 @@ import pytest
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.job import Claim, Finish, JobStatus, Release, Suspend
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.session import Session
-from cortex.store import jobs, pulse, queues, tasks
+from cortex.store import jobs, pauses, pulse, tasks
 from tests.support.records.dead_letters import fail
 from tests.support.records.rows import move_clock, stop_clock
 from tests.support.servers.postgres import sql
@@ -104,13 +105,13 @@ def test_paused_queues_do_not_count_as_due(store: Session, submit: Submit, datab
 
     store(tasks.promote)
     assert output() == (3, 2)
-    assert store(queues.pause, "mail", by="ana", reason="test")
+    assert store(pauses.pause, Pausable(PauseKind.QUEUE, "mail"), by="ana", reason="test")
     assert output() == (2, 1)
-    assert store(queues.pause, None, by="ana", reason="test")
+    assert store(pauses.pause, Pausable(PauseKind.QUEUE), by="ana", reason="test")
     assert output() == (1, 0)
-    assert store(queues.pause, "post", by="ana", reason="test")
+    assert store(pauses.pause, Pausable(PauseKind.QUEUE, "post"), by="ana", reason="test")
     assert output() == (0, 0)
-    assert store(queues.resume, "mail", by="ana", reason="test")
+    assert store(pauses.resume, Pausable(PauseKind.QUEUE, "mail"), by="ana", reason="test")
     assert output() == (1, 2)
 
 

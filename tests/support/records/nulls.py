@@ -21,6 +21,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job import Suspend
 from cortex.domain.messages.message import failed
 from cortex.domain.messages.subscription import Subscription
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
 from cortex.domain.schedules.schedule import Schedule
@@ -33,6 +34,7 @@ from cortex.store import (
     budgets,
     codes,
     drains,
+    pauses,
     pods,
     queues,
     quotas,
@@ -372,7 +374,7 @@ def fill(call: Session, dsn: str) -> None:
     )
     failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
-    call(queues.pause, "mail", by="ana", reason="deploy")
+    call(pauses.pause, Pausable(PauseKind.QUEUE, "mail"), by="ana", reason="deploy")
     call(queues.make_strict, "letters", by="ana", reason="in order")
     budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)
     call(budgets.put, budget, limit=Decimal(1), by=user("ana"), reason="")

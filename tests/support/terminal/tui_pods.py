@@ -10,7 +10,9 @@ import attrs
 from cortex.domain.breaker import CountedError, Past, Turn
 from cortex.domain.drain import Moved, MovedGroup, Whereabouts
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.queueing.pauses import Pausable
 from cortex.store.breakers import BreakerRow
+from cortex.store.pauses import PauseRow
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex_tui.backend.breakers import StoreBreakers
@@ -130,14 +132,19 @@ class FakeQueues(_Fake[QueueRow], StoreQueues):
         }
         self.rows[queue] = QueueRow(**open_ | fields)
 
-    async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
+    async def pauses(self) -> Sequence[PauseRow]:
+        return []
+
+    async def pause(self, target: Pausable, *, by: str, reason: str) -> str:
+        queue = target.name or None
         self._act("pause", queue, by, reason)
         if self.rows[queue].paused_at is not None:
             return "nothing was done: it was paused already"
         self.change(queue, paused_at=self.now, paused_by=by, reason=reason)
         return "paused"
 
-    async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
+    async def resume(self, target: Pausable, *, by: str, reason: str) -> str:
+        queue = target.name or None
         self._act("resume", queue, by, reason)
         self.change(queue, paused_at=None)
         return "goes on"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.quota import Quota
 from cortex.domain.waiting import ApprovalWait, EffectWait, FreezeWait, QuotaWait
 from cortex.domain.why_facts import (
@@ -69,7 +70,12 @@ USED_UP = QuotaWait(
     used=Decimal(480),
     resets_at=NOW + timedelta(hours=12),
 )
-PAUSED = PauseFacts(queue="mail", by="ana", at=NOW - timedelta(minutes=5), reason="a\ndeploy")
+PAUSED = PauseFacts(
+    target=Pausable(PauseKind.QUEUE, "mail"),
+    by="ana",
+    at=NOW - timedelta(minutes=5),
+    reason="a\ndeploy",
+)
 FULL_RATE = LimitFacts(
     name="a:jobs/day:n",
     key="n",
@@ -484,9 +490,9 @@ def test_queue_without_a_head_needs_only_its_turn() -> None:
 def test_ways_out_are_commands_with_their_targets() -> None:
     output = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
     assert output[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
-    assert output[Cause.PAUSED] == ("cortex queues resume mail",)
-    default = attrs.evolve(PAUSED, queue=None)
-    assert why(facts(pause=default)).ways_out == ("cortex queues resume default",)
+    assert output[Cause.PAUSED] == ("cortex resume queue:mail",)
+    default = attrs.evolve(PAUSED, target=Pausable(PauseKind.QUEUE))
+    assert why(facts(pause=default)).ways_out == ("cortex resume queue:default",)
     assert output[Cause.QUEUE] == (f"cortex why {OTHER}",)
     assert why(waiting(awaited=ASKED)).ways_out == (f"cortex approvals show {OTHER}",)
     assert output[Cause.EFFECT][0] == f"cortex effects show {OTHER}"

@@ -1,9 +1,11 @@
-"""Worker queues, read from Postgres, paused and resumed there."""
+"""Worker queues and pauses, read from Postgres; pauses are made and ended there."""
 
 from collections.abc import Sequence
 
+from cortex.domain.queueing.pauses import Pausable
 from cortex.postgres.database import Database
-from cortex.store import queues
+from cortex.store import pauses, queues
+from cortex.store.pauses import PauseRow
 from cortex.store.queues import QueueRow
 
 
@@ -17,11 +19,15 @@ class StoreQueues:
         """Read the default queue, then paused ones, then those with tasks."""
         return await queues.page(self._db)
 
-    async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
-        """Stop claims from a queue; return the outcome."""
-        is_new = await queues.pause(self._db, queue, by=by, reason=reason)
+    async def pauses(self) -> Sequence[PauseRow]:
+        """Read what is paused, the latest first."""
+        return await pauses.page(self._db)
+
+    async def pause(self, target: Pausable, *, by: str, reason: str) -> str:
+        """Keep jobs from starting; return the outcome."""
+        is_new = await pauses.pause(self._db, target, by=by, reason=reason)
         return "paused" if is_new else "nothing was done: it was paused already"
 
-    async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
-        is_changed = await queues.resume(self._db, queue, by=by, reason=reason)
+    async def resume(self, target: Pausable, *, by: str, reason: str) -> str:
+        is_changed = await pauses.resume(self._db, target, by=by, reason=reason)
         return "goes on" if is_changed else "nothing was done: it is no longer paused"

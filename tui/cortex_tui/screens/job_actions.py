@@ -15,14 +15,14 @@ from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.people import Identity
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.safe import safe
 from cortex.domain.waiting import SIGNAL, EffectWait
 from cortex.store.job_screen import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
-from cortex.view.queues import queue_shown
 from cortex.view.resources.jobs import JOB
-from cortex.view.verbs import PAUSE_QUEUE, RESUME_QUEUE
+from cortex.view.verbs import PAUSE, RESUME
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON
@@ -183,15 +183,17 @@ async def pause_queue(
         strip.drop(READING)
         return  # the operator has left this screen
     is_paused = any(each.queue == queue and each.paused_at is not None for each in rows)
-    name = queue_shown(queue)
+    target = Pausable(PauseKind.QUEUE, queue or "")
     if is_paused:
-        verb, work, text = RESUME_QUEUE, queues.resume, f"resume queue {name}"
+        verb, work, text = RESUME, queues.resume, f"resume {target.words}"
         asked = text
     else:
-        verb, work, text = PAUSE_QUEUE, queues.pause, f"pause queue {name}"
+        verb, work, text = PAUSE, queues.pause, f"pause {target.words}"
         asked = f"{text}: all its jobs wait until it is resumed"
-    work = partial(work, queue)
-    propose_change(context, strip, verb, text, name=name, work=work, asked=asked, typed=typed)
+    doing = partial(work, target)
+    propose_change(
+        context, strip, verb, text, name=str(target), work=doing, asked=asked, typed=typed
+    )
 
 
 def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.queues import queue_shown
-from cortex.view.verbs import DRAIN_POD, PAUSE_QUEUE, RESUME_QUEUE, UNDRAIN_POD
+from cortex.view.verbs import DRAIN_POD, PAUSE, RESUME, UNDRAIN_POD
 from cortex_tui.app_context import AppContext
 from cortex_tui.render.pod_rows import goes_where, is_drained, pod_words
 from cortex_tui.screens.reasoned import propose_change
@@ -48,12 +49,12 @@ def pause(context: AppContext, strip: StripLine, row: QueueRow | None) -> None:
     if row is None:
         strip.show("no queue under the cursor", "dim")
         return
-    name = name_of(row)
+    target = Pausable(PauseKind.QUEUE, row.queue or "")
     if row.paused_at is not None:
-        verb, work, text = RESUME_QUEUE, queues.resume, f"resume queue {name}"
+        verb, work, text = RESUME, queues.resume, f"resume {target.words}"
     else:
-        verb, work, text = PAUSE_QUEUE, queues.pause, f"pause queue {name}"
-    propose_change(context, strip, verb, text, name=name, work=partial(work, row.queue))
+        verb, work, text = PAUSE, queues.pause, f"pause {target.words}"
+    propose_change(context, strip, verb, text, name=str(target), work=partial(work, target))
 
 
 def name_of(row: PodRow | QueueRow) -> str:

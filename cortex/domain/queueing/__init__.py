@@ -1,0 +1,1 @@
+"""Which job first, and whether at all: rules about submits, and pauses."""
