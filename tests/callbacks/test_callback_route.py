@@ -5,10 +5,13 @@ import json
 import pytest
 
 from cortex.domain.job import JobStatus
+from cortex.http.framework.callback_limits import LOCKED_S, MISSES_MAX, RATE, CallbackLimits
+from cortex.http.framework.problem import RateLimitedError
 from cortex.store import dead_letters
 from cortex.store.dead_letters import Resubmission
 from tests.callbacks.conftest import CallbackStage
 from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 PAID = {"type": "object", "required": ["euros"], "properties": {"euros": {"type": "number"}}}
 
@@ -164,6 +167,31 @@ def test_the_job_that_continues_a_failed_one_receives_what_is_posted(stage: Call
     assert stage.post(path, {"a": 1}).status == 202
     continued = stage.stage.claim(heir.new_id)
     assert stage.stage.take(continued, step="paid", name="paid") is not None
+
+
+def test_retention_deletes_callbacks_with_their_jobs(stage: CallbackStage) -> None:
+    claim, path = stage.open()
+    stage.end(claim)
+    sql(stage.server.dsn, "SELECT cortex.delete_jobs(ARRAY[$1::uuid])", claim.lease.job_id)
+    answer = stage.post(path, {"a": 1})
+    assert (answer.status, answer.json["detail"]) == (404, "there is no such callback")
+
+
+def test_an_address_that_sends_or_guesses_too_much_is_refused() -> None:
+    now_s = 0.0
+    limits = CallbackLimits(now=lambda: now_s)
+    for _ in range(RATE.burst):
+        limits.admit("192.0.2.1")
+    with pytest.raises(RateLimitedError, match="too many callbacks from this address"):
+        limits.admit("192.0.2.1")
+    limits.admit("192.0.2.2")
+    for _ in range(MISSES_MAX):
+        limits.missed("2001:db8::1")
+    with pytest.raises(RateLimitedError, match="too many unknown callbacks"):
+        limits.admit("2001:db8::2")  # the same household
+    now_s = LOCKED_S + 1
+    limits.admit("2001:db8::2")
+    limits.admit("192.0.2.1")
 
 
 def test_a_draining_pod_sends_the_provider_elsewhere(own_stage: CallbackStage) -> None:

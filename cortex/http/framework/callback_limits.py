@@ -5,9 +5,11 @@ all its customers from a few addresses, and goes on for days to URLs that are de
 no narrow bound, as a token has 256 bits.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
+import trio
 
 from cortex.http.framework.limits import Buckets, LockOut, Rate, household
 from cortex.http.framework.problem import RateLimitedError
@@ -21,9 +23,9 @@ _log = structlog.get_logger(__name__)
 class CallbackLimits:
     """Limits per address."""
 
-    def __init__(self) -> None:
-        self._posts: Buckets[str] = Buckets(RATE)
-        self._misses: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
+    def __init__(self, *, now: Callable[[], float] = trio.current_time) -> None:
+        self._posts: Buckets[str] = Buckets(RATE, now=now)
+        self._misses: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S, now=now)
 
     def admit(self, address: str) -> None:
         """Raise `RateLimitedError` for an address that sent, or guessed, too much."""

@@ -319,6 +319,25 @@ END
             "curl -H": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/readyz'"),
         },
     ),
+    "docs/guides/signals.md": Scene(
+        given=_PORT,
+        words={"8080": "$PORT"},
+        blocks={
+            '{"id":"01a2': By(
+                "tests/callbacks/test_callback_route.py::test_body_arrives_as_a_signal_of_the_job"
+            ),
+            "sql, args": By(
+                "tests/callbacks/test_client_signals.py"
+                "::test_a_statement_sends_in_the_callers_transaction"
+            ),
+            "from shop import sale": Run("cat $BLOCK > test_sale.py; pytest -q test_sale.py"),
+        },
+        after="""
+            cortex jobs wait $JOB
+            cortex jobs show $JOB | grep '48 euros, to Kingsway 4'
+            cortex jobs show $JOB | grep 'leave it at the door'
+        """,
+    ),
     "docs/guides/children.md": Scene(
         blocks={
             "from cortex import Context": IMPORTED,
@@ -586,15 +605,26 @@ END
     ),
     "docs/internals/testing.md": Scene(blocks={"uv run pytest": DEVELOPERS}),
     "docs/reference/python.md": Scene(
-        given=_MODEL + _PORT + _APPROVAL + _AGENT + "mkdir bank; export PYTHONPATH=$PWD\n",
+        given=_MODEL
+        + _PORT
+        + "CALLED=$PORT\n"
+        + _PORT
+        + _APPROVAL
+        + _AGENT
+        + "mkdir bank; export PYTHONPATH=$PWD\n",
         after="""
             python -m http.server --bind 127.0.0.1 $PORT > web.log 2>&1 &
             apps='--app digest.py --app chores.py --app bank.py --app orders.py'
-            apps="$apps --app offer.py --app pages.py --app reorder.py"
+            apps="$apps --app offer.py --app pages.py --app reorder.py --app sale.py"
             export SIGNING_KEY=abcdefghijkl
             echo 'secrets: {SIGNING_KEY: {env: SIGNING_KEY}}' | agent signer
-            cortex up $apps > pod.log 2>&1 &
+            export CORTEX_CALLBACK_SECRET=$(openssl rand -hex 32)
+            cortex up $apps --http 127.0.0.1:$CALLED > pod.log 2>&1 &
             until_true 'grep -q "is ready" pod.log'
+            python ship.py > sold.txt
+            grep -x 202 sold.txt
+            grep "'paid': 48" sold.txt
+            grep "'to': 'Kingsway 4'" sold.txt
             python submit.py > paid.txt
             grep -E '^receipt [0-9a-f-]{36}$' paid.txt
             grep euros paid.txt
