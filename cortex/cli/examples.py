@@ -33,6 +33,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "jobs show": ("cortex jobs show 9f3a1c", "cortex jobs show 9f3a1c --json"),
     "jobs watch": ("cortex jobs watch 9f3a1c",),
+    "jobs tree": ("cortex jobs tree 9f3a1c", "cortex jobs tree 9f3a1c --shown 100"),
     "jobs state": ("cortex jobs state 9f3a1c", "cortex jobs state 9f3a1c --json"),
     "jobs wait": ("cortex jobs wait 9f3a1c 5d20b7 --timeout 60",),
     "jobs timeouts": ("cortex jobs timeouts 9f3a1c",),

@@ -1,5 +1,6 @@
 """The facts of a job at one instant that explain why it is not running."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -219,6 +220,9 @@ class WaitFacts:
     """The key that the signal is sent to; None: the job."""
     awaited: Awaited | None = None
     """The request for approval."""
+    children: Mapping[str, int] | None = None
+    """How many have not ended, by state; `held`: not submitted, `unserved`: no pod has their
+    type."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,9 @@
 """Children of jobs: their submission, how they ended, what becomes of them after their parent."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -15,9 +17,10 @@ from cortex.domain.child import (
     SpawnReply,
     reason_of_cut,
 )
+from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus, Lease
 from cortex.postgres.database import Database, Record
-from cortex.store.rows import rows_of
+from cortex.store.rows import row_of, rows_of
 
 CANCEL_MAX = 500
 ADOPT_MAX = 500
@@ -172,3 +175,90 @@ async def cut(db: Database, *, limit: int = CANCEL_MAX) -> CutPass:
     parents = sorted({parent_id for parent_id, _ in places})
     gone = await db.fetch_one("children.forget_cuts", parents)
     return CutPass(count=count, left=max(0, len(places) - (gone["count"] if gone else 0)))
+
+
+# --- the tree
+
+TREE_MAX: Final = 500
+"""Jobs of one tree."""
+SHOWN_MAX: Final = 10
+"""Children of one job that a tree shows; it counts the others."""
+
+
+@attrs.frozen(kw_only=True)
+class TreeJob:
+    """A job of a tree: its root, or a child."""
+
+    id: UUID
+    type: str
+    status: JobStatus | None
+    """None: it is not submitted, or was given up before that."""
+    waiting_on: str | None
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    error_message: str | None
+    has_children: bool
+    now: datetime
+    step: str | None
+    """Of its parent; None: it has none."""
+    ordinal: int | None
+    is_detached: bool
+    is_withdrawn: bool
+    """It was never submitted: its parent has ended."""
+    parent_id: UUID | None
+
+
+@attrs.frozen(kw_only=True)
+class StepCount:
+    """How many children of a step are in a state."""
+
+    step: str
+    status: JobStatus | None
+    """None: not submitted."""
+    is_withdrawn: bool
+    """They never will be."""
+    count: int
+
+
+@attrs.frozen(kw_only=True)
+class JobTree:
+    """A job with the jobs below it, as far as they are shown."""
+
+    job: TreeJob
+    counts: tuple[StepCount, ...]
+    """Of all its children."""
+    children: tuple["JobTree", ...]
+    """Some of them: those that failed, run or wait come first."""
+
+
+async def tree(db: Database, job_id: UUID, *, shown_max: int = SHOWN_MAX) -> JobTree:
+    """Return a job and those below it, `shown_max` of each job. Raises `NotFoundError`."""
+    row = await db.fetch_one("children.tree_root", job_id)
+    if row is None:
+        raise NotFoundError(f"there is no job {job_id}")
+    root = row_of(TreeJob, row)
+    children: dict[UUID, list[TreeJob]] = {}
+    counts: dict[UUID, list[StepCount]] = {}
+    level, number = [root.id] if root.has_children else [], 1
+    for _ in range(DEPTH_MAX + 1):
+        if not level:
+            break
+        for each in await db.fetch("children.tree_counts", level):
+            counts.setdefault(each["parent_id"], []).append(row_of(StepCount, each))
+        found = rows_of(TreeJob, await db.fetch("children.tree_jobs", level, shown_max))
+        found = found[: max(0, TREE_MAX - number)]
+        number += len(found)
+        for child in found:
+            if child.parent_id is not None:
+                children.setdefault(child.parent_id, []).append(child)
+        level = [each.id for each in found if each.has_children]
+
+    def below(job: TreeJob) -> JobTree:
+        return JobTree(
+            job=job,
+            counts=tuple(counts.get(job.id, ())),
+            children=tuple(below(each) for each in children.get(job.id, ())),
+        )
+
+    return below(root)

@@ -121,6 +121,9 @@ class ShownJob(ListedJob):
     config_id: int | None
     origin_id: UUID | None
     lineage_id: UUID | None
+    parent_id: UUID | None
+    """The job that submitted it."""
+    has_children: bool | None
     error_class: str | None
     error_source: str | None
     updated_at: datetime

@@ -9,7 +9,8 @@ Long because each cause has a sentence of its own.
 import difflib
 import re
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -382,6 +383,24 @@ def _woken(f: WhyFacts) -> _Found:
     return _Found(f"it waits for {what}", due_at, f.suspended_at, tuple(dict.fromkeys(ways)))
 
 
+def children_text(counts: Mapping[str, int]) -> str:
+    """Say how many children have not ended: `: 48 running, 2 pending, 9,950 held`."""
+    words = Counter[str]()
+    for state, number in sorted(counts.items(), key=lambda each: _CHILD_STATES.index(each[0])):
+        words[_CHILD_WORDS.get(state, "waiting")] += number
+    text = ", ".join(f"{number:,} {word}" for word, number in words.items())
+    return f": {text}" if text else ""
+
+
+_CHILD_WORDS: Final = {
+    "RUNNING": "running",
+    "PENDING": "pending",
+    "unserved": "of a type that no pod runs",
+    "held": "held until others end",
+}
+_CHILD_STATES: Final = (*_CHILD_WORDS, "RETRY", "WAITING_FOR_APPROVAL")
+
+
 def _wait(f: WhyFacts, wait: WaitFacts) -> tuple[str, tuple[str, ...]]:
     """Return one of the things that wake a job, in words, and the commands that bring it about."""
     name = shlex.quote(wait.name)
@@ -395,7 +414,9 @@ def _wait(f: WhyFacts, wait: WaitFacts) -> tuple[str, tuple[str, ...]]:
         words = wait.awaited.words.removeprefix("waits for ")
         return _clipped(words), wait.awaited.ways_out
     if wait.kind == "child":
-        return f"its children of step {_clipped(wait.name)}", ()
+        counts = children_text(wait.children or {})
+        way = f"cortex jobs tree {f.job_id}"
+        return f"its children of step {_clipped(wait.name)}{counts}", (way,)
     return named(f"{APPROVAL}{wait.name}"), ()
 
 

@@ -67,12 +67,12 @@ DECLARE
     others jsonb;
 BEGIN
     WITH next AS MATERIALIZED (
-        SELECT c.ordinal, c.terms FROM cortex.job_child c
+        SELECT c.ctid AS place, c.terms FROM cortex.job_child c
         WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.is_held AND c.ended_at IS NULL
         ORDER BY c.ordinal LIMIT most FOR UPDATE SKIP LOCKED
     ), freed AS (
         UPDATE cortex.job_child c SET is_held = false, terms = NULL FROM next n
-        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = n.ordinal
+        WHERE c.ctid = n.place
         RETURNING c.job_id, c.parent_id, n.terms
     ), origin AS MATERIALIZED (
         SELECT f.job_id, o.id, coalesce(o.lineage_id, o.id) AS lineage_id, o.config_id,
@@ -86,7 +86,7 @@ BEGIN
         SELECT f.job_id, p.id, t.type, f.terms->'payload', p.tenant, t.agent_id, t.agent_version, t.queue_name, t.priority,
                coalesce(t.run_at, moment + t.delay_s * interval '1 second', moment), t.worker_attempts, t.max_retries,
                t.timeout_s, nextval('cortex_worker.task_id_seq'), moment, moment, p.submitted_by, p.submitted_with,
-               t.tags, t.traceparent, p.due_by, o.id, o.lineage_id, o.config_id, coalesce(cortex.kept_head(o.id, o.kept), '{}')
+               t.tags, t.traceparent, p.due_by, o.id, o.lineage_id, o.config_id, CASE WHEN o.id IS NULL THEN '{}' ELSE coalesce(cortex.kept_head(o.id, o.kept), '{}') END
         FROM freed f JOIN cortex.job_record p ON p.id = f.parent_id
         CROSS JOIN LATERAL jsonb_to_record(f.terms) AS t(
             type text, agent_id uuid, agent_version int, queue_name text, priority int, run_at timestamptz,
@@ -265,11 +265,11 @@ BEGIN
     ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
     -- What an earlier attempt has submitted in their places must be the same.
     SELECT c.ordinal INTO other
-    FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
-    JOIN cortex.job_child c ON c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = first + s.nth::int - 1
-    LEFT JOIN cortex.job_record j ON j.id = c.job_id
-    WHERE c.job_id <> s.id AND (coalesce(j.payload, c.terms->'payload') IS DISTINCT FROM s.payload
-                                OR coalesce(j.type, c.terms->>'type') IS DISTINCT FROM given->>'type')
+    FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
+    WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal BETWEEN first AND first + cardinality(ids) - 1
+      AND c.job_id <> ids[c.ordinal - first + 1]
+      AND (coalesce(j.payload, c.terms->'payload') IS DISTINCT FROM payloads[c.ordinal - first + 1]
+           OR coalesce(j.type, c.terms->>'type') IS DISTINCT FROM given->>'type')
     ORDER BY c.ordinal LIMIT 1;
     IF FOUND THEN
         RETURN QUERY SELECT 'other', other;
@@ -355,7 +355,7 @@ BEGIN
         RETURN 'wait';
     END IF;
     WITH left_over AS MATERIALIZED (
-        SELECT c.ordinal, c.is_held, c.terms, c.job_id
+        SELECT c.ctid AS place, c.ordinal, c.is_held, c.terms, c.job_id
         FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
         WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
           AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))
@@ -373,7 +373,7 @@ BEGIN
                 'timeout_s', j.timeout_s, 'tags', to_jsonb(j.tags), 'traceparent', j.traceparent, 'continues', j.id))
                 || jsonb_build_object('payload', j.payload)
             FROM cortex.job_record j WHERE j.id = a.job_id) END
-    FROM again a WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal = a.ordinal;
+    FROM again a WHERE c.ctid = a.place;
     IF EXISTS (SELECT FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
                WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
                  AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))) THEN
@@ -401,6 +401,19 @@ SELECT NOT EXISTS (
     WHERE j.id = of_job AND open.ordinal < upto) $$;
 COMMENT ON FUNCTION cortex.have_children_ended IS
     'Whether all children of a step below this ordinal have ended, also those that are held until others end.';
+
+CREATE FUNCTION cortex.open_counts(of_job uuid, of_step text) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT jsonb_object_agg(s.state, s.number) FROM (
+    SELECT CASE WHEN c.is_held THEN 'held'
+                WHEN j.status::text = 'PENDING' AND EXISTS (SELECT FROM cortex_worker.stranded x WHERE x.task = j.type)
+                THEN 'unserved' ELSE j.status::text END AS state, count(*) AS number
+    FROM cortex.job_record p
+    JOIN cortex.job_child c ON c.lineage_id = coalesce(p.lineage_id, p.id) AND c.step = of_step AND c.ended_at IS NULL
+    LEFT JOIN cortex.job j ON j.id = c.job_id AND NOT c.is_held
+    WHERE p.id = of_job GROUP BY 1) s $$;
+COMMENT ON FUNCTION cortex.open_counts IS
+    'How many children of a step have not ended, by state; held: not submitted yet, unserved: of a type that no pod runs.';
 
 CREATE FUNCTION cortex.families_end(jobs uuid[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp

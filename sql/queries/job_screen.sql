@@ -5,7 +5,7 @@
 -- the one that it waits for. Locks: none.
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.agent_version, j.created_at, j.started_at,
        j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by, j.cancel_reason,
-       j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id,
+       j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id, j.parent_id, j.has_children,
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
        last.error AS last_error, last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
        cortex.progress_of(j.id) AS progress, cortex.running_step(t) AS running_step, cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,

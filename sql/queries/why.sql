@@ -67,7 +67,8 @@ LEFT JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT jsonb_agg(to_jsonb(w) ORDER BY w.kind, w.name, w.key) AS waits FROM (
         SELECT o.kind, o.name, nullif(o.key, '') AS key,
-               CASE o.kind WHEN 'approval' THEN cortex.waits_for('approval:' || o.name) END AS awaited
+               CASE o.kind WHEN 'approval' THEN cortex.waits_for('approval:' || o.name) END AS awaited,
+               CASE o.kind WHEN 'child' THEN cortex.open_counts(j.id, o.name) END AS children
         FROM cortex.job_wait o WHERE o.job_id = j.id LIMIT 100) w) wakes
 CROSS JOIN LATERAL (SELECT coalesce(s.tools, '{}') AS tools) needed
 CROSS JOIN LATERAL (

@@ -1,6 +1,7 @@
 """Pods that run families of jobs."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -8,13 +9,18 @@ from uuid import UUID
 import attrs
 import pytest
 
+from cortex.domain.child import ChildTerms, SpawnReply
+from cortex.domain.job import Claim
+from cortex.postgres.session import Session
+from cortex.store import children, jobs
 from tests.e2e.conftest import database, pods
+from tests.signals.conftest import Stage, stage
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
-from tests.support.records.rows import job_row, submit
+from tests.support.records.rows import job_row, new_id, submit
 from tests.support.servers.postgres import sql
 
-__all__ = ["database", "pods"]
+__all__ = ["database", "pods", "stage"]
 
 APP = "tests.support.apps.family_app"
 
@@ -68,3 +74,82 @@ def family(pods: Pods, tmp_path: Path) -> Family:
     notes = tmp_path / "notes"
     pods.environment["CORTEX_TEST_NOTES"] = str(notes)
     return Family(pods, notes)
+
+
+@attrs.define
+class Parents:
+    """Jobs of one pod that submit others, statement by statement."""
+
+    stage: Stage
+
+    @property
+    def store(self) -> Session:
+        return self.stage.store
+
+    def running(self, **fields: object) -> Claim:
+        return self.stage.running(**fields)
+
+    def spawn(
+        self,
+        claim: Claim,
+        count: int,
+        *,
+        let_go: int | None = 1,
+        first: int = 0,
+        step: str = "pages",
+        kind: str = "leaf",
+        **terms: Any,
+    ) -> list[UUID]:
+        """Submit children; return them in their order."""
+        reply = self.reply(
+            claim, range(count), let_go=let_go, first=first, step=step, kind=kind, **terms
+        )
+        assert reply.verdict == "done", reply
+        places = self.store(
+            children.ids,
+            lineage_id=claim.lineage_id or claim.lease.job_id,
+            step=step,
+            first=first,
+            limit=count,
+        )
+        return [each.job_id for each in places]
+
+    def reply(
+        self,
+        claim: Claim,
+        items: Iterable[int],
+        *,
+        let_go: int | None = 1,
+        first: int = 0,
+        step: str = "pages",
+        kind: str = "leaf",
+        **terms: Any,
+    ) -> SpawnReply:
+        payloads = [f'{{"item": {each}}}' for each in items]
+        return self.store(
+            children.spawn,
+            lease=claim.lease,
+            pod_id=self.stage.pod_id,
+            step=step,
+            first=first,
+            ids=[new_id() for _ in payloads],
+            payloads=payloads,
+            terms=ChildTerms(type=kind, **terms),
+            let_go=let_go,
+        )
+
+    def submitted(self, ids: Iterable[UUID]) -> list[UUID]:
+        """Those that are jobs by now."""
+        query = "SELECT id FROM cortex.job_record WHERE id = ANY ($1::uuid[])"
+        found = {row["id"] for row in sql(self.stage.dsn, query, list(ids))}
+        return [each for each in ids if each in found]
+
+    def end(self, *ids: UUID) -> None:
+        """Cancel children."""
+        for each in ids:
+            self.store(jobs.cancel, each, by="me", reason="enough")
+
+
+@pytest.fixture
+def parents(stage: Stage) -> Parents:
+    return Parents(stage)

@@ -13,6 +13,7 @@ jobs = Group(
             "ls": ("cortex.cli.jobs.ls:ls", "List jobs, the newest first."),
             "show": ("cortex.cli.jobs.show:show", "Show a job: its steps, attempts and history."),
             "watch": ("cortex.cli.jobs.watch:watch", "Follow a job until it ends."),
+            "tree": ("cortex.cli.jobs.tree:tree", "Show a job and the jobs below it."),
             "state": ("cortex.cli.jobs.state:state", "Show what a job publishes of itself."),
             "wait": ("cortex.cli.jobs.watch:wait", "Wait silently until jobs end."),
             "timeouts": ("cortex.cli.jobs.timeouts:timeouts", "Show a job's time-outs."),

@@ -153,6 +153,8 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "error": _error(job),
         "trace": job.trace_id,
         "schedule": _schedule(job),
+        "parent": f"child of {job.parent_id}" if job.parent_id else "",
+        "children": f"cortex jobs tree {short_id(job.id)}" if job.has_children else "",
         "origin": f"goes on from {job.origin_id}" if job.origin_id else "",
         "cancelled": _cancellation(job),
         "now": remark(job) if not job.status.is_terminal else "",

@@ -154,6 +154,7 @@ JOB: Final = Shape(
             code_version=CODE_OF_POD,
             running_step="the step that runs longest; null: none runs long",
             origin_id="the failed job that it continues",
+            parent_id="the job that submitted it",
         ),
         *on_demand("lineage_id", "error_class", "error_source", "updated_at", "cancel_reason"),
         *on_demand("submitted_by", trace_id="its trace: 32 hex digits"),
