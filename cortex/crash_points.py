@@ -164,8 +164,6 @@ POINTS: Final[dict[str, Point]] = {
     "after_take": Point(
         "a signal belongs to the step, whose output is not recorded", (Kind.SIGNAL,)
     ),
-    "before_withdraw": Point("a step that is not wanted is about to give a signal back", ()),
-    "after_withdraw": Point("the signal is the first of its queue again", ()),
     "before_waits": Point(
         "jobs that have what they wait for are about to go on", (Kind.POD, Kind.SIGNAL)
     ),

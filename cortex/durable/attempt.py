@@ -282,9 +282,6 @@ class Signals(Protocol):
         to the job. Raises `LeaseLost`.
         """
 
-    async def withdraw(self, claim: Claim, *, step: str) -> None:
-        """Give back what a step has taken and not recorded, and will not: others want it."""
-
 
 class Channels(Protocol):
     """The subscriptions by which people are notified; given by the pod."""

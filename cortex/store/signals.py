@@ -97,12 +97,6 @@ async def take(
     return Taken(is_owned=row["is_owned"], signal=signal)
 
 
-async def withdraw(db: Database, *, lease: Lease, pod_id: UUID, step: str) -> bool:
-    """Give back what a step has taken and not recorded; return whether the attempt owns its job."""
-    row = await db.fetch_one("signals.withdraw", lease.job_id, lease.attempt, pod_id, step)
-    return bool(row and row["is_owned"])
-
-
 async def of_job(
     db: Database, job_id: UUID, *, after: int = 0, limit: int, is_waiting: bool = False
 ) -> list[SignalRow]:

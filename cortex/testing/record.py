@@ -220,12 +220,6 @@ class AttemptRecord:
             self.reach(f"after step {step!r} took a signal, before that was recorded")
         return signal
 
-    async def withdraw(self, claim: Claim, *, step: str) -> None:  # noqa: ARG002
-        await trio.lowlevel.checkpoint()
-        self.job.crash.check(self.lease)
-        self.job.signals.withdraw(step)
-        self.reach(f"after step {step!r} gave its signal back")
-
     def _ended(self, calls: OutsideCalls, operation: StepDone) -> None:
         calls.is_over = True
         if operation.effect is None or operation.effect.why_not is not None:

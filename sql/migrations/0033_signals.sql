@@ -271,25 +271,6 @@ COMMENT ON FUNCTION cortex.take_signal IS
     'Gives a step of a running job the first signal in its queue that no step has, or the one that the step has already. '
     'Without an id: there is none yet. is_owned false: the attempt is over.';
 
-CREATE FUNCTION cortex.withdraw_signal(of_job uuid, of_attempt int, of_pod uuid, of_step text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    line uuid;
-BEGIN
-    SELECT coalesce(j.lineage_id, j.id) INTO line FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
-    WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR SHARE OF t;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    UPDATE cortex.signal s SET taken_by = NULL, taken_line = NULL, taken_step = NULL, taken_at = NULL
-    WHERE s.taken_line = line AND s.taken_step = of_step AND s.taken_at IS NOT NULL
-      AND NOT EXISTS (SELECT FROM cortex.job_step o WHERE o.job_id = of_job AND o.key = of_step);
-    RETURN true;
-END $$;
-COMMENT ON FUNCTION cortex.withdraw_signal IS
-    'Gives back what a step of a running job has taken and not recorded: it is the first of its queue again. Returns whether '
-    'the attempt owns its job.';
-
 CREATE FUNCTION cortex.forget_signals(most int) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -306,8 +287,8 @@ END $$;
 COMMENT ON FUNCTION cortex.forget_signals IS
     'Deletes signals to keys that no job has asked for within 24 hours; returns how many.';
 
-REVOKE EXECUTE ON FUNCTION cortex.take_signal, cortex.withdraw_signal, cortex.forget_signals FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.take_signal, cortex.withdraw_signal, cortex.forget_signals TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.take_signal, cortex.forget_signals FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.take_signal, cortex.forget_signals TO cortex_runtime;
 
 -- ------------------------------------------------------------------ signals of one tenant
 

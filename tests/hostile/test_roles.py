@@ -185,7 +185,6 @@ FUNCTIONS: Final[dict[str, set[str]]] = {
     "cortex.use_session": {RUNTIME},
     "cortex.use_token": {RUNTIME},
     "cortex.wait_for_jobs": {RUNTIME, SUBMITTER},
-    "cortex.withdraw_signal": {RUNTIME},
 }
 """Those that run with the owner's rights, and who may call them."""
 

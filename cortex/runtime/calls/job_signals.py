@@ -48,16 +48,3 @@ class StoreSignals:
         if taken.signal is not None:
             crash_point("after_take")
         return taken.signal
-
-    async def withdraw(self, claim: Claim, *, step: str) -> None:
-        """Give back what a step has taken and not recorded. Raises `LeaseLost`."""
-        crash_point("before_withdraw")
-        is_owned = await retry_while_unavailable(
-            lambda: self.port(signals.withdraw, lease=claim.lease, pod_id=self.pod_id, step=step),
-            log=_log,
-            event="signal not given back",
-            rng=self.rng,
-        )
-        if not is_owned:
-            raise LeaseLost("another attempt owns the job")
-        crash_point("after_withdraw")

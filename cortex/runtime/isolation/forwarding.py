@@ -70,7 +70,6 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "children.ids": Allowed(),
     "channels.notify": Allowed(),  # it submits a job, as any job may
     "signals.take": Allowed(),
-    "signals.withdraw": Allowed(),
     "callbacks.open": Allowed(),
     "callbacks.url": Allowed(),
 }

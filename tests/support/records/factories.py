@@ -346,8 +346,6 @@ class NoSignals:
 
     async def take(self, claim: Claim, **asked: str | None) -> ReceivedSignal | None: ...
 
-    async def withdraw(self, claim: Claim, *, step: str) -> None: ...
-
 
 class NoUpkeep:
     """No runner: its run does nothing."""
