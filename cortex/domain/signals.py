@@ -5,9 +5,10 @@ from typing import Final
 from uuid import UUID
 
 import attrs
+import orjson
 
 from cortex.domain.canonical import canonical, parse
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.limits import PAYLOAD
 
 NAME_CHARS_MAX: Final = 100
@@ -48,10 +49,14 @@ def payload_of(value: object, *, what: str) -> str:
     """Return the content of a signal as JSON text.
 
     Raises `InvalidValueError` that names `what` for content that is too large, or that the step of
-    a job could not read again: nested too deep, with NaN, NUL or endless numbers.
+    a job could not read again: nested too deep, with NaN, NUL or numbers of more than 64 bits.
     """
     text = canonical(value, what=what)
     PAYLOAD.check(len(text.encode()), what=what)
+    if canonical(orjson.loads(text), what=what) != text:
+        raise InvalidValueError(
+            f"{what} has a number that does not fit 64 bits", hint="send it as text"
+        )
     return text
 
 

@@ -85,6 +85,8 @@ REFUSED: list[tuple[list[str], str]] = [
     (["paid", "--key", ""], "signal key '' is not text of 1 to 500"),
     (["ID", "paid", "--data", "{euros: 48}"], "--data of signal 'paid' is not JSON"),
     (["ID", "paid", "--data", "NaN"], "--data of signal 'paid' is nan, which JSON does not have"),
+    (["ID", "paid", "--data", "[1e400]"], "--data of signal 'paid': [0] is inf, which JSON"),
+    (["ID", "paid", "--data", "1" + "0" * 30], "has a number that does not fit 64 bits"),
     (["ID", "paid", "--data", "@nowhere.json"], "cannot read the --data of signal 'paid'"),
     (["ID", "paid", "--data", json.dumps("x" * 300_000)], "is 300,002 bytes of JSON, more than"),
     (["ID", "paid", "--data", "@large.json"], "is larger than 262,144 bytes"),

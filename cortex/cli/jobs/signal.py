@@ -105,7 +105,7 @@ def _payload(data: str | None, name: str) -> str:
     try:
         return payload_of_text("null" if data is None else _source(data, what), what=what)
     except InvalidValueError as error:
-        if error.hint is not None:
+        if error.hint is not None or "is not JSON" not in error.message:
             raise
         raise InvalidValueError(error.message, hint=_hint(data)) from error
 

@@ -652,7 +652,7 @@ END
             grep "{'$LATER': 0}" office.txt
             pytest -q test_offer.py > tests.txt || cat tests.txt
             grep '^7 passed' tests.txt
-            cortex jobs submit reorder --arg shelf=b7 --arg days=0 --wait | grep 'b7: too late'
+            cortex jobs submit reorder --arg shelf=b7 --arg days=0 --wait 2>&1 | grep 'b7: too late'
             python follow.py > follow.txt
             grep -x 'page 3 has 3 rows' follow.txt
             grep -x 'batch True' follow.txt
