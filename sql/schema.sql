@@ -5012,7 +5012,8 @@ LEFT JOIN LATERAL (
         LEFT JOIN cortex.code ac ON ac.id = ap.code_id
         WHERE a.job_id = j.id AND a.attempt > asked.ended_attempt ORDER BY a.attempt LIMIT $6) r) e ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_agg(to_jsonb(r) - 'bytes' ORDER BY r.seq) FILTER (WHERE r.bytes <= 1048576) AS rows,
+    SELECT jsonb_agg(to_jsonb(r) - 'bytes' - CASE WHEN r.kind = 'emit' THEN '' ELSE 'chunk' END ORDER BY r.seq)
+               FILTER (WHERE r.bytes <= 1048576) AS rows,
            bool_or(r.bytes > 1048576) AS is_cut FROM (
         SELECT s.*, sum(coalesce(octet_length(s.chunk::text), 0)) OVER (ORDER BY s.seq) AS bytes FROM (
             SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage,

@@ -74,7 +74,7 @@ class Handle(Generic[R]):
         Each comes once and in order. Whether the job failed is what `result` says. Raises as
         `events`.
         """
-        return _chunks(self.events(timeout))
+        return _Chunks(self.events(timeout))
 
     async def state(self) -> "JobShows":
         """Return the state and the progress that the job has published.
@@ -91,12 +91,6 @@ class Handle(Generic[R]):
         from cortex.client.operations import cancel  # noqa: PLC0415 -- for those who use it
 
         return await self._loop.run(partial(cancel, self._core, self.id, by=by, reason=reason))
-
-
-async def _chunks(events: AsyncIterator[JobEvent]) -> AsyncIterator[Any]:
-    async for event in events:
-        if event.kind is EventKind.EMITTED:
-            yield event.data["chunk"]
 
 
 async def _state(core: Core, job_id: UUID) -> "JobShows":
@@ -121,6 +115,16 @@ class _Events(AsyncIterator[JobEvent]):
             raise StopAsyncIteration
         await self._handle._loop.run(self._cursor.read)  # noqa: SLF001
         return await self.__anext__()
+
+
+class _Chunks(AsyncIterator[Any]):
+    def __init__(self, events: AsyncIterator[JobEvent]) -> None:
+        self._events = events
+
+    async def __anext__(self) -> Any:
+        while (event := await anext(self._events)).kind is not EventKind.EMITTED:
+            pass
+        return event.data["chunk"]
 
 
 @attrs.frozen(eq=False, repr=False)

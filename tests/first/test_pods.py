@@ -136,3 +136,17 @@ def test_losing_children_are_cancelled_unless_detached(pods: Pods, point: str) -
     assert reason.endswith("goes on without it")
     assert sql(pods.dsn, "SELECT FROM cortex.child_cut") == []
     assert_one_truth(pods.dsn)
+
+
+def test_why_names_all_that_wakes_a_job(pods: Pods) -> None:
+    buys, races = submit(pods.dsn, "buys"), submit(pods.dsn, "races")
+    pods.start(*APP)
+    eventually(lambda: requests(pods.dsn, buys) == ["PENDING"], what="people are asked")
+    shown = run_cli("why", str(buys), "--json", dsn=pods.dsn, folder=pods.folder).document
+    assert shown["cause"] == "approval"
+    assert shown["sentence"].startswith("it waits for the first of: a person to approve buy (MED)")
+    assert f"; signal go to key {buys}; the end of its time at " in shown["sentence"]
+    assert f"cortex jobs signal go --key {buys} --data JSON" in shown["ways_out"]
+    listed = run_cli("jobs", "ls", "status:asks", "--json", dsn=pods.dsn, folder=pods.folder)
+    assert [each["id"] for each in listed.document["jobs"]] == [str(buys)]
+    until_status(pods.dsn, races, "COMPLETED")

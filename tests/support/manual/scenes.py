@@ -586,6 +586,17 @@ END
             "uv run python -m chaos signals": RELEASE,
         },
     ),
+    "docs/guides/waiting.md": Scene(
+        blocks={
+            "from cortex import Context": IMPORTED,
+            "import cortex": IMPORTED,
+            "import asyncio": IMPORTED,
+            "$ cortex why": By("tests/first/test_pods.py::test_why_names_all_that_wakes_a_job"),
+            "$ cortex jobs state": By(
+                "tests/first/test_pods.py::test_killed_pods_leave_what_a_job_shows"
+            ),
+        }
+    ),
     "docs/internals/schema.md": Scene(
         blocks={
             "$ python": By(
