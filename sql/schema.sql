@@ -3438,9 +3438,9 @@ BEGIN
     RETURN NULL;
 END $function$;
 
--- The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session ended; stranded: jobs that wait for code that no living pod has; is_unsafe: a pod lets the programs of agents run unconfined.
+-- The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session ended; stranded: jobs that wait for code that no living pod has; is_unsafe: a pod lets the programs of agents run unconfined; pauses: how many there are; is_paused: everything is.
 CREATE FUNCTION cortex.head(counted integer)
- RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, stranded integer, is_unsafe boolean)
+ RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, stranded integer, is_unsafe boolean, pauses integer, is_paused boolean)
  LANGUAGE sql
  STABLE
 AS $function$
@@ -3471,7 +3471,9 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
             (SELECT FROM cortex.job_record j
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'trust:%' LIMIT counted)
             LIMIT counted) needed)::int,
-       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
+       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe,
+       (SELECT count(*) FROM (SELECT FROM cortex_worker.pause LIMIT counted) p)::int,
+       EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind = 'all')
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (
     SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry

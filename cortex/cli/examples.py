@@ -42,6 +42,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "cortex jobs submit count_words text='from zero' --wait",
         "cortex jobs submit count_words --payload @in.json --delay 60",
     ),
+    "jobs priority": ("cortex jobs priority 9f3a1c -10 --reason 'the customer waits'",),
     "jobs cancel": (
         "cortex jobs cancel 9f3a1c --reason 'not needed'",
         "cortex jobs cancel --filter 'type:digest status:pend' --dry-run",

@@ -24,6 +24,8 @@ class TaskFacts:
     run_at: datetime
     attempts_spent: int
     max_attempts: int
+    priority: int = 0
+    """By which it is ordered; it rises while the task waits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -236,6 +238,10 @@ class WhyFacts:
     attempt: int
     retry_count: int
     max_retries: int
+    priority: int = 0
+    """As the job was given."""
+    due_by: datetime | None = None
+    """Its deadline."""
     started_at: datetime | None
     finished_at: datetime | None
     heartbeat_at: datetime | None

@@ -95,6 +95,12 @@ class ListedJob(JobRow):
     tenant: str
     queue_name: str | None
     tags: tuple[str, ...] | None
+    due_by: datetime | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it had not ended by its deadline."""
+        return self.due_by is not None and (self.finished_at or self.now) > self.due_by
 
 
 @attrs.frozen(kw_only=True)
@@ -410,6 +416,21 @@ async def cancel(db: Database, job_id: UUID, *, by: str, reason: str) -> Cancell
     if before.is_terminal:
         raise ConflictError(f"job {job_id} is {before.value} already")
     return Cancellation(before=before, after=JobStatus(row["after"]), pod_id=row["pod_id"])
+
+
+async def prioritize(db: Database, job_id: UUID, priority: int, *, by: str, reason: str) -> int:
+    """Give a job another priority; return the one that it had.
+
+    A running job has it from its next wait on. Raises `NotFoundError`, and `ConflictError` if the
+    job has ended.
+    """
+    row = await db.fetch_one("jobs.prioritize", job_id, priority, by, reason)
+    if row is None:
+        raise _no_such_job(job_id)
+    if row["is_ended"]:
+        raise ConflictError(f"job {job_id} is {row['status']} already")
+    before: int = row["before"]
+    return before
 
 
 async def cancel_requests(

@@ -47,6 +47,10 @@ class Head:
     """Jobs that wait for code that no living pod has."""
     is_unsafe: bool = False
     """A pod lets the programs of agents run unconfined: its operator set `unsafe_run_command`."""
+    pauses: int = 0
+    """What people have paused: see `cortex pauses`."""
+    is_paused: bool = False
+    """Everything is: no job starts."""
 
     @property
     def waits(self) -> int:
@@ -90,4 +94,6 @@ def _head(row: Mapping[str, Any]) -> Head:
         jobs_about=row["jobs_about"],
         stranded=row["stranded"],
         is_unsafe=row["is_unsafe"],
+        pauses=row["pauses"],
+        is_paused=row["is_paused"],
     )

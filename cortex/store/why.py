@@ -76,7 +76,7 @@ _PLAIN = (
     *("now", "job_id", "type", "attempt", "retry_count", "max_retries", "started_at"),
     *("finished_at", "heartbeat_at", "suspended_at", "next_retry_at", "cancel_requested_at"),
     *("cancelled_by", "cancel_reason", "error_message", "error_class", "error_code", "waiting_on"),
-    *("step", "ahead_count"),
+    *("step", "ahead_count", "priority", "due_by"),
 )
 
 
@@ -88,6 +88,7 @@ def _task(row: Record) -> TaskFacts | None:
         run_at=row["task_run_at"],
         attempts_spent=row["attempts_spent"],
         max_attempts=row["max_attempts"],
+        priority=row["task_priority"],
     )
 
 

@@ -28,7 +28,7 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.store.jobs import JobRow
+from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.caching import hit_of, hit_text
 from cortex.view.cells import Cell
 from cortex.view.phrases import count, localised, money, since_s
@@ -155,7 +155,15 @@ def took_s(row: JobRow) -> float | None:
 
 def remark(row: JobRow) -> str:
     """Explain a job's state, or what comes next; "" when there is nothing to add."""
-    return " · ".join(part for part in (progress_bar(row), _remark(row)) if part)
+    return " · ".join(part for part in (_late(row), progress_bar(row), _remark(row)) if part)
+
+
+def _late(row: JobRow) -> str:
+    """Say that a listed job that is not over has missed its deadline."""
+    if not isinstance(row, ListedJob) or row.due_by is None or row.status.is_terminal:
+        return ""
+    late_s = since_s(row, row.due_by)
+    return f"late by {span(late_s)}" if late_s > 0 else ""
 
 
 def progress_bar(row: JobRow) -> str:

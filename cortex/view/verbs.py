@@ -38,6 +38,7 @@ SUBMIT_JOB: Final = Verb(command="jobs submit", role=Role.SUBMITTER, reason="Sto
 CANCEL_JOB: Final = Verb(
     command="jobs cancel", reason="Stored in the job's history.", asks=ALWAYS, has_dry_run=True
 )
+PRIORITIZE_JOB: Final = Verb(command="jobs priority", reason="Stored with the job's changes.")
 RETRY_JOB: Final = Verb(
     command="jobs retry",
     asks="Do not ask; filters and failed jobs need confirmation.",

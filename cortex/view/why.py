@@ -118,9 +118,21 @@ def why(facts: WhyFacts) -> Why:
     for cause, find in PRECEDENCE:
         found = find(facts)
         if found is not None:
-            found = attrs.evolve(found, sentence=found.sentence + _threads(facts))
+            found = attrs.evolve(found, sentence=found.sentence + _threads(facts) + _order(facts))
             return Why(cause=cause, **attrs.asdict(found, recurse=False))
     raise AssertionError("the last cause always holds")
+
+
+def _order(f: WhyFacts) -> str:
+    """Return what the sentence adds about the job's place in the line, or nothing."""
+    if f.status.is_terminal:
+        return ""
+    late = ""
+    if f.due_by is not None and f.due_by < f.now:
+        late = f"; it is late: its deadline was {utc_time(f.due_by)}"
+    if f.task is not None and f.task.state == "READY" and f.task.priority != f.priority:
+        return f"{late}; its priority has risen from {f.priority} to {f.task.priority}"
+    return late
 
 
 def _threads(f: WhyFacts) -> str:

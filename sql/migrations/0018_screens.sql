@@ -40,7 +40,7 @@ COMMENT ON FUNCTION cortex.waits_for IS
 CREATE FUNCTION cortex.head(counted int)
     RETURNS TABLE (now timestamptz, approvals int, first_expiry timestamptz, breakers int, is_frozen boolean, dead int,
                    ready int, living int, jobs_about bigint, effects int, budgets int, persons int, lost int,
-                   stranded int, is_unsafe boolean)
+                   stranded int, is_unsafe boolean, pauses int, is_paused boolean)
     LANGUAGE sql STABLE AS $$
 SELECT clock.now, waiting.count, waiting.first_expiry,
        (SELECT count(*) FROM (
@@ -69,7 +69,9 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
             (SELECT FROM cortex.job_record j
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'trust:%' LIMIT counted)
             LIMIT counted) needed)::int,
-       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
+       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe,
+       (SELECT count(*) FROM (SELECT FROM cortex_worker.pause LIMIT counted) p)::int,
+       EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind = 'all')
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (
     SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
@@ -91,7 +93,7 @@ COMMENT ON FUNCTION cortex.head IS
     'The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: '
     'jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session '
     'ended; stranded: jobs that wait for code that no living pod has; is_unsafe: a pod lets the programs of agents run '
-    'unconfined.';
+    'unconfined; pauses: how many there are; is_paused: everything is.';
 
 REVOKE EXECUTE ON FUNCTION cortex.head(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.head(int) TO cortex_runtime;

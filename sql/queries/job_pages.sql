@@ -2,7 +2,7 @@
 -- Columns of a `ListedJob` that every list reads alike. j: the job; a: its agent; p: its pod.
 j.id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.checkpoint, j.created_at, j.started_at, j.finished_at,
 j.next_retry_at, j.heartbeat_at, j.run_at, j.cancel_requested_at, j.cancelled_by, j.error_message, j.error_code,
-j.waiting_on, j.tenant, j.queue_name, j.tags, cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod,
+j.waiting_on, j.tenant, j.queue_name, j.tags, j.due_by, cortex.waits_for(j.waiting_on) AS awaited, a.name AS agent, p.name AS pod,
 p.silent_after_s, p.zombie_s, (
     SELECT jsonb_build_object('done', s.done, 'total', s.total, 'unit', s.unit) FROM cortex.job_published s
     WHERE s.job_id = j.id AND s.done IS NOT NULL) AS progress

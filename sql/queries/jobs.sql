@@ -130,6 +130,27 @@ SELECT found.id, found.status AS before, coalesce(after.status, found.status) AS
        found.cancelled_by, found.cancel_reason, (SELECT count(*) FROM hinted) AS hint_count
 FROM found LEFT JOIN after ON after.id = found.id;
 
+-- name: prioritize
+-- Gives a job that is not over another priority; a running one has it from its next wait on. $1 id, $2 priority, $3 who, $4
+-- why. Locks: the task, then the job. No row: the job does not exist.
+WITH task AS MATERIALIZED (
+    SELECT t.job_id FROM cortex_worker.task t WHERE t.job_id = $1 FOR UPDATE
+), before AS MATERIALIZED (
+    SELECT j.id, j.priority, j.finished_at, j.status::text AS status FROM cortex.job_record j
+    WHERE j.id = $1 AND (SELECT count(*) FROM task) >= 0 FOR UPDATE OF j
+), moved AS (
+    UPDATE cortex.job_record j SET priority = $2 FROM before b WHERE j.id = b.id AND b.finished_at IS NULL
+    RETURNING j.id, j.tenant, b.priority AS before
+), ordered AS (
+    UPDATE cortex_worker.task t SET priority = $2 FROM moved m WHERE t.job_id = m.id
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, tenant, job_id, data)
+    SELECT 'lifecycle', 'job_prioritized', tenant, id,
+           jsonb_build_object('by', $3::text, 'reason', $4::text, 'before', before, 'after', $2::int)
+    FROM moved
+)
+SELECT b.priority AS before, b.finished_at IS NOT NULL AS is_ended, b.status FROM before b;
+
 -- name: cancel_requests
 -- Jobs of a pod that a person wants to cancel. $1 pod id, $2 ids of its jobs.
 SELECT t.job_id AS id, t.attempt FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id

@@ -123,6 +123,7 @@ ACTS: dict[str, list[Way]] = {
         lambda _: ["--filter", f'type:"no {HOSTILE}"', "--yes", *WHY],
         lambda _: ["--filter", HOSTILE, "--yes", *WHY],
     ],
+    "jobs priority": [lambda _: [HOSTILE, "7", *WHY], lambda _: ["1" * 6, HOSTILE, *WHY]],
     "jobs retry": [
         lambda r: [r.failed.pop(), *WHY],
         lambda _: ["--filter", f'type:"no {HOSTILE}"', "--dry-run", *WHY],

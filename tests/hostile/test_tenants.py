@@ -187,6 +187,7 @@ BODIES: Final[dict[str, Callable[[Records], Any]]] = {
     "POST /v1/approvals/{approval_id}/link": lambda _: None,
     "POST /v1/jobs/{job_id}/resume": lambda _: WHY,
     "POST /v1/jobs/{job_id}/cancel": lambda _: WHY,
+    "POST /v1/jobs/{job_id}/priority": lambda _: {"priority": 1, **WHY},
     "POST /v1/jobs/{job_id}/retry": lambda _: WHY,
     "POST /v1/jobs/{job_id}/signals": lambda _: {"name": "x"},
     "POST /v1/dead-letters/{job_id}/retry": lambda _: WHY,

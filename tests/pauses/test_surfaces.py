@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from cortex.domain.queueing.pauses import Pausable
 from cortex.domain.queueing.submit_rules import Singleton
-from cortex.store import jobs
+from cortex.store import jobs, pauses, screen_head
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.people import me
+from tests.support.records.rows import move_clock
 from tests.support.servers.http_server import HttpServer, http_server
 
 TYPE = "digest"
@@ -118,3 +121,50 @@ def test_http_pauses_and_says_that_a_job_is_not_new(
     assert post("/v1/pauses/resume", target=target, reason="seen").json["pauses"] == []
     assert post("/v1/pauses", target="pod:vm", reason="x").status == 400
     assert post("/v1/pauses", target="type:gone", reason="x").status == 404
+
+
+def test_a_job_gets_another_priority(cortex: Cortex, clean: Life) -> None:
+    job_id = str(clean.job(TYPE))
+    done = cortex("jobs", "priority", job_id[-6:], "-7", "--json")
+    assert done.document["job"] == {"id": job_id, "priority": -7, "priority_before": 0}
+    (task,) = clean.sql("SELECT priority FROM cortex_worker.task")
+    assert task["priority"] == -7
+    clean.call(jobs.cancel, UUID(job_id), by="ana", reason="x")
+    ended = cortex("jobs", "priority", job_id, "1")
+    assert (ended.code, "is CANCELLED already" in ended.err) == (5, True)
+    assert cortex("jobs", "priority", job_id, "40000").code == 2
+
+
+def test_a_late_job_says_so(cortex: Cortex, clean: Life) -> None:
+    (soon,) = clean.sql("SELECT cortex.now() + interval '1 minute' AS at")
+    job_id = clean.job(TYPE, due_by=soon["at"])
+    assert "late" not in cortex("why", str(job_id)).out
+    move_clock(clean.dsn, 3600)
+    assert (
+        "it is late: its deadline was" in cortex("why", str(job_id), "--json").document["sentence"]
+    )
+    which = f"id:{job_id}"
+    (shown,) = cortex("jobs", "ls", which, "--json", "--columns", "id,is_late").document["jobs"]
+    assert shown["is_late"] is True
+    assert cortex("jobs", "show", str(job_id), "--json").document["job"]["is_late"] is True
+    assert "late by 59m" in cortex("jobs", "ls", which).out
+
+
+def test_the_risen_priority_is_explained(cortex: Cortex, clean: Life) -> None:
+    low = clean.job(TYPE, priority=50)
+    move_clock(clean.dsn, 700)
+    clean.job(TYPE, priority=1)
+    clean.call(pauses.age, limit=10)
+    sentence = cortex("why", str(low), "--json").document["sentence"]
+    assert "its priority has risen from 50 to 1" in sentence
+
+
+def test_the_head_of_screens_counts_pauses(clean: Life) -> None:
+    who = {"by": "ana", "reason": "x"}
+    assert clean.call(screen_head.head).pauses == 0
+    clean.call(pauses.pause, Pausable.parse("tenant:default"), **who)
+    seen = clean.call(screen_head.head)
+    assert (seen.pauses, seen.is_paused) == (1, False)
+    clean.call(pauses.pause, Pausable.parse("all"), **who)
+    seen = clean.call(screen_head.head)
+    assert (seen.pauses, seen.is_paused) == (2, True)

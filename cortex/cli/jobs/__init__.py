@@ -26,6 +26,7 @@ jobs = Group(
             "submit": ("cortex.cli.jobs.submit:submit", "Submit a job and print its id."),
             "cancel": ("cortex.cli.jobs.cancel:cancel", "Cancel jobs."),
             "retry": ("cortex.cli.jobs.retry:retry", "Retry waiting jobs now."),
+            "priority": ("cortex.cli.jobs.priority:priority", "Move a job in the line."),
             "signal": ("cortex.cli.jobs.signal:signal", "Send a signal to a job or a key."),
             "resume": ("cortex.cli.jobs.resume:resume", "Continue a failed job."),
         },

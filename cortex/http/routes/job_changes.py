@@ -1,4 +1,4 @@
-"""`POST /v1/jobs/{job_id}/cancel` and `/retry`: changes of a job by people."""
+"""`POST /v1/jobs/{job_id}/cancel`, `/retry` and `/priority`: changes of a job by people."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -8,17 +8,19 @@ from starlette.responses import Response
 
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
+from cortex.domain.policy import PRIORITY_MAX
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import answer, change
-from cortex.http.framework.shape import field
+from cortex.http.framework.shape import field, whole
 from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.http.routes.job_rights import require_rights
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.postgres.database import Database
+from cortex.store import jobs
 from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
-from cortex.view.verbs import CANCEL_JOB, RETRY_JOB
+from cortex.view.verbs import CANCEL_JOB, PRIORITIZE_JOB, RETRY_JOB
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +93,49 @@ def _acted(rows: list[dict[str, Any]]) -> JobActed:
     return JobActed(id=UUID(row["id"]), status=JobStatus(row["status"]), pod=row.get("pod"))
 
 
+@attrs.frozen(kw_only=True)
+class JobPriority:
+    """Its new place in the line."""
+
+    priority: int = whole(doc="lower numbers run first", low=-PRIORITY_MAX, high=PRIORITY_MAX)
+    reason: str = reason_field(PRIORITIZE_JOB)
+
+
+@attrs.frozen(kw_only=True)
+class JobPrioritized:
+    """The job's priority before and now."""
+
+    id: UUID
+    priority: int
+    priority_before: int
+
+
+async def prioritize_job(requested: CheckedRequest[None, JobPriority], api: Api) -> Response:
+    """Move a waiting job in the line; a running one has the priority from its next wait on."""
+    job_id, by = requested.path["job_id"], requested.principal.name
+    priority, reason = requested.body.priority, requested.body.reason
+
+    async def work(db: Database) -> int:
+        return await jobs.prioritize(db, job_id, priority, by=by, reason=reason)
+
+    request = {"job": str(job_id), "priority": priority}
+    done = await once(requested, api, work, operation="jobs.priority", request=request)
+    moved = JobPrioritized(id=job_id, priority=priority, priority_before=done.response)
+    return answer(moved, headers=headers_of(done))
+
+
 ROUTES: Final = (
+    change(
+        PRIORITIZE_JOB,
+        f"{JOB_PATH}/priority",
+        prioritize_job,
+        "Give a job another priority.",
+        params=JOB_PARAMS,
+        body=JobPriority,
+        answers={200: JobPrioritized},
+        refuses=(404, 409),
+        tenancy=Tenancy.JOB,
+    ),
     change(
         CANCEL_JOB,
         f"{JOB_PATH}/cancel",

@@ -120,6 +120,7 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
     Field(name="queue_name", title="queue", is_default=False),
     *on_demand("retry_count", "max_retries", "started_at", "finished_at", "next_retry_at"),
     *on_demand("heartbeat_at", "cancel_requested_at", "cancelled_by", run_at="earliest start"),
+    *on_demand(due_by="its deadline", is_late="it had not ended by its deadline"),
     Field(name="error_code", title="code", is_default=False),
     *on_demand(
         "error_message",

@@ -139,6 +139,10 @@ def _first(view: TopView, *, is_short: bool) -> Iterator[Cell]:
         yield from (waits_briefly if is_short else wait_cells)(view.head, view.now)
         if view.head.is_frozen:
             yield Cell("FROZEN", "alarm")
+        if view.head.is_paused:
+            yield Cell("PAUSED", "alarm")
+        elif view.head.pauses:
+            yield Cell(f"{count(view.head.pauses)} paused", "warn")
         if _is_all(view.head):
             yield _dead(view.head)
 
