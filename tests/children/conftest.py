@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from cortex.domain.child import ChildTerms, SpawnReply
+from cortex.domain.child import ChildOutcome, ChildTerms, SpawnReply
 from cortex.domain.job import Claim
 from cortex.postgres.session import Session
 from cortex.store import children, jobs
@@ -105,14 +105,28 @@ class Parents:
             claim, range(count), let_go=let_go, first=first, step=step, kind=kind, **terms
         )
         assert reply.verdict == "done", reply
-        places = self.store(
-            children.ids,
-            lineage_id=claim.lineage_id or claim.lease.job_id,
-            step=step,
-            first=first,
-            limit=count,
+        return self.ids(claim, step=step, first=first, limit=count)
+
+    def ids(
+        self, claim: Claim, *, step: str = "pages", first: int = 0, limit: int = 100
+    ) -> list[UUID]:
+        """The children of a step."""
+        line = claim.lineage_id or claim.lease.job_id
+        found = self.store(children.ids, lineage_id=line, step=step, first=first, limit=limit)
+        return [each.job_id for each in found]
+
+    def outcomes(self, claim: Claim) -> list[ChildOutcome]:
+        """How the children of its step ended."""
+        job_id = claim.lease.job_id
+        return self.store(
+            children.outcomes,
+            job_id=job_id,
+            lineage_id=claim.lineage_id or job_id,
+            step="pages",
+            first=0,
+            limit=100,
+            bytes_max=10_000,
         )
-        return [each.job_id for each in places]
 
     def reply(
         self,

@@ -1,6 +1,9 @@
 """Parents and children on pods, which are killed."""
 
+import json
 from collections import Counter
+from functools import partial
+from uuid import UUID
 
 import pytest
 
@@ -50,6 +53,8 @@ def test_cancelled_parent_ends_all_below_it_but_detached_jobs(
     job_id = family.submit("hang", depth=2)
     eventually(lambda: family.states()["RETRY"] == 4 + 3, what="the leaves wait")
     assert family.states() == {"RETRY": 4 + 3, "WAITING_FOR_APPROVAL": 3}
+    if point is None:
+        _people_see_the_family(family, job_id)
     done = run_cli(
         *("jobs", "cancel", str(job_id), "--reason", "enough", "--yes"),
         dsn=family.dsn,
@@ -108,3 +113,21 @@ def test_job_that_submits_itself_without_end_fails(family: Family) -> None:
     row = family.until(job_id, "FAILED")
     assert "of step 'dig' failed: child " in row["error_message"]
     eventually(lambda: family.states() == {"FAILED": 21}, what="all have failed")
+
+
+def _people_see_the_family(family: Family, job_id: UUID) -> None:
+    """Of a parent that waits for two children, each of which waits for two."""
+    run = partial(run_cli, dsn=family.dsn, folder=family.pods.folder)
+    tree = run("jobs", "tree", str(job_id)).stdout.splitlines()
+    assert [line.partition("hang")[0] for line in tree] == [
+        *("", "├─ ", "├─ ", "│  ├─ ", "│  ├─ ", "│  └─ "),
+        *("└─ ", "   ├─ ", "   ├─ ", "   └─ "),
+    ]
+    assert "▷ child" in tree[0]
+    assert "detached" in tree[1]
+    why = run("why", str(job_id)).stdout
+    assert "it waits for its children of step hang: 2 waiting" in why
+    assert f"cortex jobs tree {job_id}" in why
+    (first, *_) = (row for row in family.children(job_id) if json.loads(row["payload"])["depth"])
+    shown = run("jobs", "show", str(first["id"])).stdout
+    assert f"child of {job_id}" in shown

@@ -76,3 +76,9 @@ async def hang(ctx: Context, depth: int, width: int = 2) -> None:
 async def dig(ctx: Context) -> None:
     """Submit itself without end."""
     await ctx.call(dig)
+
+
+@job
+async def total(ctx: Context, numbers: list[int], pause_s: float) -> int:
+    found = ctx.map(double, numbers, concurrency=5, pause_s=pause_s)
+    return sum([n async for n in found])

@@ -342,6 +342,9 @@ END
         blocks={
             "from cortex import Context": IMPORTED,
             "from cortex import ChildFailedError": IMPORTED,
+            "album …": By(
+                "tests/children/test_tree.py::test_tree_folds_most_of_many_children_and_counts_them"
+            ),
             "step 'dig'": By(
                 "tests/children/test_pods.py::test_job_that_submits_itself_without_end_fails"
             ),
