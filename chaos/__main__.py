@@ -17,6 +17,9 @@ COMMANDS: Final = {
     "signals": (
         "chaos.commands.signals:signals",
         "Send signals to many jobs while their pods are killed.",
+    "limits": (
+        "chaos.commands.limits:limits",
+        "Kill pods that run jobs of a type with limits.",
     ),
     "sim": ("chaos.commands.sim:sim", "Simulate pods on a virtual clock."),
     "mutants": (

@@ -19,6 +19,7 @@ FIXTURES_S: Final = {
     "pods": 0.5,
     "mcp_command": 1.5,  # `cortex mcp` as a process: half a second for the packages alone
     "signal_bench": 2.5,  # pods whose jobs receive signals, and are killed
+    "limits_bench": 2.0,  # pods that are killed, with a server of their own
     "agent_bench": 2.5,  # pods of agents that are killed, with a server and a model of their own
     "confined": 0.5,  # a pod's place, and programs confined there
     "confined_as_me": 0.3,
@@ -49,7 +50,7 @@ BUDGETS_S: Final = {
     "tests/first": 10.0,  # what jobs show, and the first of several waits; some of it on pods
     "tests/hostile": 30.0,
     "tests/http": 37.5,
-    "tests/limits": 12.0,
+    "tests/limits": 12.0,  # most of them in SQL; six kill pods
     "tests/mcp": 10.0,  # eleven of them run pods; the programs of the others start within 30 ms
     "tests/options": 3.0,  # what is asked of models: options, output, files
     "tests/pauses": 2.5,  # which job first, and whether at all

@@ -1,0 +1,85 @@
+"""Limits under kills: the short form of `python -m chaos limits`, and pods that break them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.limits.judge import Verdict, judge
+from chaos.limits.storm import APP, Note, Storm, bench_in, storm
+from tests.support.records.rows import seeded_random
+from tests.support.servers.postgres import make_home, remove_servers
+
+Storming = Callable[..., Verdict]
+
+
+@pytest.fixture(scope="module")
+def limits_bench(run_dir: Path) -> Iterator[Storming]:
+    """Judges a storm over jobs of twenty keys, with pods that have this application."""
+    folder = make_home(run_dir)
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        bench = bench_in(folder)
+        runner.run(bench.__aenter__())
+
+        def after(app: str, **how: int) -> Verdict:
+            bench.app = app
+            seed = seeded_random().getrandbits(32)
+            return judge(runner.run(storm(bench, keys=20, seed=seed, **how)))
+
+        try:
+            yield after
+        finally:
+            runner.run(bench.__aexit__(None, None, None))
+            remove_servers(folder)
+
+
+def test_killed_pods_exceed_no_limit_and_starve_no_key(limits_bench: Storming) -> None:
+    verdict = limits_bench(APP, count=400, kills=1)
+    assert verdict.problems == ()
+    assert (verdict.jobs, verdict.kills) == (400, 1)
+
+
+@pytest.mark.parametrize(
+    "app, says",
+    [
+        ("chaos.limits.broken_places", "ran at once: the limit is"),
+        ("chaos.limits.broken_turns", "jobs behind another one"),
+    ],
+)
+def test_judge_finds_what_broken_pods_do(limits_bench: Storming, app: str, says: str) -> None:
+    verdict = limits_bench(app, count=800, kills=0)
+    assert any(says in each for each in verdict.problems)
+
+
+# --- the judge alone
+
+
+def notes(*lines: tuple[str, int, str, bool, float]) -> list[Note]:
+    names = ("job_id", "pid", "key", "is_begin", "at_s")
+    return [Note(**dict(zip(names, line, strict=True))) for line in lines]  # type: ignore[arg-type]
+
+
+def test_run_of_a_killed_pod_lasts_until_its_death() -> None:
+    written = notes(
+        *[(f"j{n}", 1, "a", True, 0.0) for n in range(5)],
+        ("j5", 2, "a", True, 4.0),
+        ("j5", 2, "a", False, 6.0),
+    )
+    for dead_at_s, most in ((5.0, 6), (3.0, 5)):
+        found = Storm(
+            jobs_of={"a": 6},
+            notes=written,
+            killed_at_s={1: dead_at_s},
+            statuses={"COMPLETED": 6},
+        )
+        assert judge(found).most_of_key == most
+        assert judge(found).is_good is (most == 5)
+
+
+def test_lost_jobs_and_places_are_found() -> None:
+    found = Storm(jobs_of={"a": 2}, statuses={"COMPLETED": 1, "FAILED": 1}, places_left=3)
+    assert judge(found).problems == (
+        "not all jobs completed: {'COMPLETED': 1, 'FAILED': 1}",
+        "3 places are held, and no job runs",
+    )
