@@ -47,6 +47,7 @@ MORE: Final = {
     "startup": "Time from `cortex up` to ready, embedded database.",
     "abuse": "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed.",
     "aged": "Claims and lists with many finished jobs, compared with few.",
+    "limits": "Waits of a tenant beside a larger one; exits with 1 if a bar is missed.",
     "caching": "Input cost of agents with a prompt cache; exits with 1 if a bar is missed.",
     "tui": "The terminal UI against its bars; exits with 1 if one is missed.",
 }
@@ -216,6 +217,26 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
     )
     output.listing("attacks", measure.COLUMNS, rows, empty="")
     exit_by(rows)
+
+
+@click.command(cls=Command)
+@click.option("--backlog", default=100_000, show_default=True, help="Jobs of the larger tenant.")
+@click.option("--jobs", default=200, show_default=True, help="Jobs of the small tenant.")
+@click.pass_obj
+def limits(options: Options, *, backlog: int, jobs: int) -> None:
+    """Compare the median wait of a tenant's jobs beside many of another one with that alone.
+
+    At most five jobs of each tenant run at once. Exits with 1 when the wait is more than twice as
+    long, or when a pass over the waiting jobs takes more than 20 ms.
+    """
+    from bench.limits import limits_beside
+
+    (row,) = on_new_databases(
+        options,
+        lambda scratch: limits_beside(scratch.dsn, scratch.settings, backlog=backlog, count=jobs),
+    )
+    show_figures(options, row)
+    exit_by([{"ok": row["is_met"]}])
 
 
 @click.command(cls=Command)

@@ -145,6 +145,8 @@ DECLARE
         WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
+    -- The trigger gives their tasks keys: here, so that they are in no index of ready ones before.
+    held CONSTANT text[] := ARRAY(SELECT l.type FROM cortex.limited_type l WHERE l.holds);
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -178,11 +180,12 @@ BEGIN
         RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
     ), task AS (
         INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+            id, task, job_id, state, is_admitted, priority, max_attempts, run_at, queue_name)
         SELECT j.worker_job_id, j.type, j.id,
                (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
+                     WHEN j.run_at > moment THEN 'LATER'
+                     WHEN j.type = ANY (held) THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state,
+               CASE WHEN j.type = ANY (held) THEN false END, j.priority, j.worker_attempts, j.run_at, j.queue_name
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;

@@ -95,7 +95,8 @@ COMMENT ON COLUMN cortex_worker.limit_cursor.served_at IS 'When.';
 -- Jobs that have begun go before the others of their keys.
 CREATE INDEX task_held ON cortex_worker.task (
     limit_keys, (1 - least(attempt, 1)), priority, (coalesce(due_by, timestamptz 'infinity')), run_at, id)
-    WHERE state = 'HELD';
+    -- The trigger gives a new task its keys: until then it is in no index.
+    WHERE state = 'HELD' AND limit_keys IS NOT NULL;
 
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON cortex.limited_type, cortex.job_limit, cortex_worker.limit_hold, cortex_worker.limit_use, cortex_worker.limit_cursor
@@ -130,23 +131,20 @@ COMMENT ON FUNCTION cortex_worker.room_at IS 'When the oldest use of a key of a 
 
 -- ------------------------------------------------------------------ keys
 
+CREATE FUNCTION cortex_worker.scalar_at(payload jsonb, path text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN jsonb_typeof(payload #> string_to_array(path, '.')) IN ('string', 'number', 'boolean')
+                     AND length(payload #>> string_to_array(path, '.')) BETWEEN 1 AND 200
+                THEN payload #>> string_to_array(path, '.') END;
+COMMENT ON FUNCTION cortex_worker.scalar_at IS
+    'A text, number or boolean of 1 to 200 characters at a dotted path; null: there is none.';
+
+-- Expressions without settings of their own: they become part of the statements that use them.
 CREATE FUNCTION cortex_worker.limit_key(path text, payload jsonb, tenant text, agent text, queue text) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    named jsonb;
-BEGIN
-    CASE path
-        WHEN 'tenant' THEN RETURN coalesce(tenant, 'default');
-        WHEN 'agent' THEN RETURN agent;
-        WHEN 'queue' THEN RETURN queue;
-        ELSE
-            named := payload #> string_to_array(CASE WHEN starts_with(path, 'payload.') THEN substr(path, 9) ELSE path END, '.');
-    END CASE;
-    IF jsonb_typeof(named) IN ('string', 'number', 'boolean') AND length(named #>> '{}') BETWEEN 1 AND 200 THEN
-        RETURN named #>> '{}';
-    END IF;
-    RETURN NULL;
-END $$;
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE path
+        WHEN 'tenant' THEN coalesce(tenant, 'default') WHEN 'agent' THEN agent WHEN 'queue' THEN queue
+        ELSE cortex_worker.scalar_at(payload, CASE WHEN starts_with(path, 'payload.') THEN substr(path, 9) ELSE path END) END;
 COMMENT ON FUNCTION cortex_worker.limit_key IS 'The key of a job in a limit; null: the job does not have it.';
 
 CREATE FUNCTION cortex_worker.limit_keys(
@@ -202,15 +200,22 @@ BEGIN
         SELECT t.job_id FROM unnest(jobs) AS w(id) JOIN cortex_worker.task t ON t.job_id = w.id
         WHERE t.state <> 'LOCKED' AND t.is_admitted IS NOT TRUE
         ORDER BY t.job_id FOR UPDATE OF t
+    ), keyed AS MATERIALIZED (
+        SELECT k.job_id, ARRAY[k.type, k.shape::text, coalesce((array_agg(k.key ORDER BY k.place) FILTER (WHERE k.has_key))[1], '')]
+               || array_agg(k.key ORDER BY k.place) AS keys
+        FROM (SELECT task.job_id, l.type, l.shape, g.place, g.key IS NOT NULL AS has_key, CASE WHEN g.key IS NULL THEN '' ELSE
+                     coalesce(cortex_worker.limit_key(g.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
+              FROM task JOIN cortex.job_record j ON j.id = task.job_id
+              JOIN cortex.limited_type l ON l.type = j.type AND l.holds
+              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens'
+              LEFT JOIN cortex.agent a ON a.id = j.agent_id) k
+        GROUP BY k.job_id, k.type, k.shape
     )
     UPDATE cortex_worker.task t
     SET is_admitted = false,
         state = CASE t.state WHEN 'READY' THEN 'HELD' WHEN 'STRANDED' THEN 'QUEUED' ELSE t.state END,
-        limit_keys = cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
-    FROM task JOIN cortex.job_record j ON j.id = task.job_id
-    JOIN cortex.limited_type l ON l.type = j.type AND l.holds
-    LEFT JOIN cortex.agent a ON a.id = j.agent_id
-    WHERE t.job_id = task.job_id AND t.state <> 'LOCKED';
+        limit_keys = k.keys
+    FROM keyed k WHERE t.job_id = k.job_id AND t.state <> 'LOCKED';
     GET DIAGNOSTICS number = ROW_COUNT;
     RETURN number;
 END $$;

@@ -755,7 +755,7 @@ SELECT EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_s
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND is_suspect)
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at <= cortex.now())
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'QUEUED')
-    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'HELD')
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'HELD' AND limit_keys IS NOT NULL)
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'STRANDED')
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LOCKED') AS has_work;
 

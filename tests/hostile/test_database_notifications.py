@@ -15,7 +15,7 @@ from cortex.domain.answer_text import AnswerPiece, Message, payloads
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import SUBMITTER_ROLE, Profile
 from cortex.runtime.clients.answer_listener import AnswerListener
-from cortex.runtime.liveness.listener import HINTS_APART_S, Listener
+from cortex.runtime.liveness.listener import HINTS_APART_S, LIMITS_APART_S, Listener
 from cortex.store import clients, watches
 from tests.support.eventually import eventually_async
 from tests.support.logins import login_with
@@ -116,7 +116,8 @@ async def test_a_flood_of_hints_costs_a_pod_little(
         await flood(dsn, channel)
     if channel != "cortex_control":  # of that one, none names this pod
         await eventually_async(lambda: heard[channel] >= 2, what="one is heard after the first")
-    assert heard[channel] <= (trio.current_time() - began) / HINTS_APART_S + 2
+    apart_s = LIMITS_APART_S if channel == "cortex_limit" else HINTS_APART_S
+    assert heard[channel] <= (trio.current_time() - began) / apart_s + 2
     assert listener.latency_ms is not None, "its connection is whole"
 
 

@@ -22,10 +22,11 @@ def limits_bench(run_dir: Path) -> Iterator[Storming]:
         bench = bench_in(folder)
         runner.run(bench.__aenter__())
 
-        def after(app: str, **how: int) -> Verdict:
+        def after(app: str, *, count: int, kills: int) -> Verdict:
             bench.app = app
             seed = seeded_random().getrandbits(32)
-            return judge(runner.run(storm(bench, keys=20, seed=seed, **how)))
+            found = storm(bench, count=count, keys=20, kills=kills, seed=seed)
+            return judge(runner.run(found))
 
         try:
             yield after

@@ -3,9 +3,9 @@
 Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
 Invariants: nothing depends on a notification: polling finds the same work. Any login may send one:
 payloads are only compared with known words, and hints of one kind pass at most twenty times a
-second, except those to the dispatcher, which claims once at a time. A probe to itself finds a
-subscription that fell silent without an error (a black hole). Behind a pooler, which passes no
-notifications on, it hints to all once a second.
+second, of limits a hundred times, except those to the dispatcher, which claims once at a time. A
+probe to itself finds a subscription that fell silent without an error (a black hole). Behind a
+pooler, which passes no notifications on, it hints to all once a second.
 
 On failure: the connection is reopened with jittered backoff, and all get one hint for what was
 missed.
@@ -42,6 +42,8 @@ LIMIT: Final = "cortex_limit"
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 HINTS_APART_S: Final = 0.05
+LIMITS_APART_S: Final = 0.01
+"""Jobs of a limit of one wait for it between any two."""
 AGAIN_S: Final = 1.0
 PROBE_EVERY_S: Final = 10.0
 PROBE_BOUND_S: Final = 5.0
@@ -52,24 +54,37 @@ _log = structlog.get_logger(__name__)
 class _Gate:
     """Passes a hint at once, and those that follow too soon together, a little later."""
 
-    def __init__(self, fire: Callable[[], None], *, on_held: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fire: Callable[[], None],
+        *,
+        on_held: Callable[[], None],
+        apart_s: float = HINTS_APART_S,
+    ) -> None:
         self._fire = fire
         self._on_held = on_held
+        self._apart_s = apart_s
         self._passed_at = -math.inf
-        self._is_held = False
+        self.is_held = False
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it passes the next one."""
+        return self._passed_at + self._apart_s - trio.current_time()
 
     def hint(self) -> None:
-        if self._is_held:
+        if self.is_held:
             return
-        if trio.current_time() >= self._passed_at + HINTS_APART_S:
+        if self.left_s <= 0:
             self._pass()
         else:
-            self._is_held = True
+            self.is_held = True
             self._on_held()
 
     def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
+        """Pass the held one, if its time has come."""
+        if self.is_held and self.left_s <= 0:
+            self.is_held = False
             self._pass()
 
     def _pass(self) -> None:
@@ -108,8 +123,11 @@ class Listener:
         self._on_task = on_task
         self._held = Pacer(rng=rng)
         gates = [
-            _Gate(each, on_held=self._held.wake)
-            for each in (on_control, on_breaker, on_outbox, on_wakes, on_limit)
+            *(
+                _Gate(each, on_held=self._held.wake)
+                for each in (on_control, on_breaker, on_outbox, on_wakes)
+            ),
+            _Gate(on_limit, on_held=self._held.wake, apart_s=LIMITS_APART_S),
         ]
         self._gates = gates
         self._control, self._breaker, self._outbox, self._wakes, self._limit = gates
@@ -132,9 +150,10 @@ class Listener:
     async def _release_held(self) -> None:
         while True:
             await self._held.wait(math.inf)
-            await trio.sleep(HINTS_APART_S)
-            for gate in self._gates:
-                gate.release()
+            while held := [gate for gate in self._gates if gate.is_held]:
+                await trio.sleep(max(0.0, min(gate.left_s for gate in held)))
+                for gate in held:
+                    gate.release()
 
     async def _keep_listening(self) -> None:
         try:
