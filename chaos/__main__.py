@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "signals": (
         "chaos.commands.signals:signals",
         "Send signals to many jobs while their pods are killed.",
+    ),
     "limits": (
         "chaos.commands.limits:limits",
         "Kill pods that run jobs of a type with limits.",

@@ -894,7 +894,7 @@ CREATE INDEX task_due ON cortex_worker.task USING btree (task, priority, due_by,
 CREATE INDEX task_queued_due ON cortex_worker.task USING btree (queue_name, priority, due_by, id) WHERE state = 'QUEUED'::cortex_worker.task_state AND due_by IS NOT NULL;
 CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND is_suspect;
 CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
-CREATE INDEX task_held ON cortex_worker.task USING btree (limit_keys, (1 - LEAST(attempt, 1)), priority, COALESCE(due_by, 'infinity'::timestamp with time zone), run_at, id) WHERE state = 'HELD'::cortex_worker.task_state;
+CREATE INDEX task_held ON cortex_worker.task USING btree (limit_keys, (1 - LEAST(attempt, 1)), priority, COALESCE(due_by, 'infinity'::timestamp with time zone), run_at, id) WHERE state = 'HELD'::cortex_worker.task_state AND limit_keys IS NOT NULL;
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.task TO cortex_runtime;
 GRANT SELECT ON cortex_worker.task TO cortex_reader;
 
@@ -1076,7 +1076,7 @@ CREATE VIEW cortex.job AS
             WHEN t.job_id IS NOT NULL THEN NULL::text
             WHEN r.finished_at IS NULL AND (r.status = ANY (ARRAY['PENDING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])) AND ( SELECT true
                FROM cortex_worker.task h
-              WHERE h.state = 'HELD'::cortex_worker.task_state
+              WHERE h.state = 'HELD'::cortex_worker.task_state AND h.limit_keys IS NOT NULL
              LIMIT 1) AND (( SELECT k.state
                FROM cortex_worker.task k
               WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || r.type
@@ -1542,6 +1542,8 @@ DECLARE
         WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
+    -- The trigger gives their tasks keys: here, so that they are in no index of ready ones before.
+    held CONSTANT text[] := ARRAY(SELECT l.type FROM cortex.limited_type l WHERE l.holds);
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -1575,11 +1577,12 @@ BEGIN
         RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
     ), task AS (
         INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+            id, task, job_id, state, is_admitted, priority, max_attempts, run_at, queue_name)
         SELECT j.worker_job_id, j.type, j.id,
                (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
+                     WHEN j.run_at > moment THEN 'LATER'
+                     WHEN j.type = ANY (held) THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state,
+               CASE WHEN j.type = ANY (held) THEN false END, j.priority, j.worker_attempts, j.run_at, j.queue_name
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;
@@ -1605,6 +1608,8 @@ DECLARE
         WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
+    -- The trigger gives their tasks keys: here, so that they are in no index of ready ones before.
+    held CONSTANT text[] := ARRAY(SELECT l.type FROM cortex.limited_type l WHERE l.holds);
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -1638,11 +1643,12 @@ BEGIN
         RETURNING j.id, j.type, j.queue_name, j.priority, j.run_at, j.worker_attempts, j.worker_job_id
     ), task AS (
         INSERT INTO cortex_worker.task (
-            id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+            id, task, job_id, state, is_admitted, priority, max_attempts, run_at, queue_name)
         SELECT j.worker_job_id, j.type, j.id,
                (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
-                     WHEN j.run_at > moment THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-               j.priority, j.worker_attempts, j.run_at, j.queue_name
+                     WHEN j.run_at > moment THEN 'LATER'
+                     WHEN j.type = ANY (held) THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state,
+               CASE WHEN j.type = ANY (held) THEN false END, j.priority, j.worker_attempts, j.run_at, j.queue_name
         FROM job j
     )
     SELECT array_agg(j.id) INTO new_ids FROM job j;
@@ -6838,28 +6844,19 @@ CREATE FUNCTION cortex_worker.room_at(of_limit integer, of_key text, per text)
  STABLE PARALLEL SAFE
 RETURN (SELECT ((min(u.began_at) + cortex_worker.span_of(room_at.per)) + (cortex_worker.span_of(room_at.per) / (60)::double precision)) FROM cortex_worker.limit_use u WHERE ((u.limit_id = room_at.of_limit) AND (u.key = room_at.of_key) AND (u.used > 0) AND (u.began_at > ((cortex.now() - cortex_worker.span_of(room_at.per)) - (cortex_worker.span_of(room_at.per) / (60)::double precision)))));
 
+-- A text, number or boolean of 1 to 200 characters at a dotted path; null: there is none.
+CREATE FUNCTION cortex_worker.scalar_at(payload jsonb, path text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ((jsonb_typeof((payload #> string_to_array(path, '.'::text))) = ANY (ARRAY['string'::text, 'number'::text, 'boolean'::text])) AND ((length((payload #>> string_to_array(path, '.'::text))) >= 1) AND (length((payload #>> string_to_array(path, '.'::text))) <= 200))) THEN (payload #>> string_to_array(path, '.'::text)) ELSE NULL::text END;
+
 -- The key of a job in a limit; null: the job does not have it.
 CREATE FUNCTION cortex_worker.limit_key(path text, payload jsonb, tenant text, agent text, queue text)
  RETURNS text
- LANGUAGE plpgsql
+ LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE
-    named jsonb;
-BEGIN
-    CASE path
-        WHEN 'tenant' THEN RETURN coalesce(tenant, 'default');
-        WHEN 'agent' THEN RETURN agent;
-        WHEN 'queue' THEN RETURN queue;
-        ELSE
-            named := payload #> string_to_array(CASE WHEN starts_with(path, 'payload.') THEN substr(path, 9) ELSE path END, '.');
-    END CASE;
-    IF jsonb_typeof(named) IN ('string', 'number', 'boolean') AND length(named #>> '{}') BETWEEN 1 AND 200 THEN
-        RETURN named #>> '{}';
-    END IF;
-    RETURN NULL;
-END $function$;
+RETURN CASE path WHEN 'tenant'::text THEN COALESCE(tenant, 'default'::text) WHEN 'agent'::text THEN agent WHEN 'queue'::text THEN queue ELSE cortex_worker.scalar_at(payload, CASE WHEN starts_with(path, 'payload.'::text) THEN substr(path, 9) ELSE path END) END;
 
 -- What a task of a limited type has as its keys: the type and its shape, the key by which turns are taken, and the key in each of its limits that decide when jobs begin.
 CREATE FUNCTION cortex_worker.limit_keys(of_type text, shape integer, payload jsonb, tenant text, agent text, queue text)
@@ -6918,15 +6915,22 @@ BEGIN
         SELECT t.job_id FROM unnest(jobs) AS w(id) JOIN cortex_worker.task t ON t.job_id = w.id
         WHERE t.state <> 'LOCKED' AND t.is_admitted IS NOT TRUE
         ORDER BY t.job_id FOR UPDATE OF t
+    ), keyed AS MATERIALIZED (
+        SELECT k.job_id, ARRAY[k.type, k.shape::text, coalesce((array_agg(k.key ORDER BY k.place) FILTER (WHERE k.has_key))[1], '')]
+               || array_agg(k.key ORDER BY k.place) AS keys
+        FROM (SELECT task.job_id, l.type, l.shape, g.place, g.key IS NOT NULL AS has_key, CASE WHEN g.key IS NULL THEN '' ELSE
+                     coalesce(cortex_worker.limit_key(g.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
+              FROM task JOIN cortex.job_record j ON j.id = task.job_id
+              JOIN cortex.limited_type l ON l.type = j.type AND l.holds
+              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens'
+              LEFT JOIN cortex.agent a ON a.id = j.agent_id) k
+        GROUP BY k.job_id, k.type, k.shape
     )
     UPDATE cortex_worker.task t
     SET is_admitted = false,
         state = CASE t.state WHEN 'READY' THEN 'HELD' WHEN 'STRANDED' THEN 'QUEUED' ELSE t.state END,
-        limit_keys = cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
-    FROM task JOIN cortex.job_record j ON j.id = task.job_id
-    JOIN cortex.limited_type l ON l.type = j.type AND l.holds
-    LEFT JOIN cortex.agent a ON a.id = j.agent_id
-    WHERE t.job_id = task.job_id AND t.state <> 'LOCKED';
+        limit_keys = k.keys
+    FROM keyed k WHERE t.job_id = k.job_id AND t.state <> 'LOCKED';
     GET DIAGNOSTICS number = ROW_COUNT;
     RETURN number;
 END $function$;
