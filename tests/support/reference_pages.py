@@ -75,7 +75,8 @@ Every job is in one of seven states. Lists and pages show `○ pend`, `● run`,
 - `! person`: anything else that a person has to fix, such as an account without credit.
 
 A job that waits for a timer of its own code (`ctx.sleep`) shows `◔ sleep`,
-one whose model call waits in a batch of its provider `▤ batch`.
+one whose model call waits in a batch of its provider `▤ batch`, one that waits for room in a
+[limit](../guides/limits.md) `≡ limit`.
 
 Each word is a filter: `status:effect`. `status:appr` matches every `WAITING_FOR_APPROVAL`."""
 Rows = Iterable[list[str]]

@@ -587,6 +587,7 @@ END
             "uv run python -m chaos points": RELEASE,
             "uv run python -m chaos agents": RELEASE,
             "uv run python -m chaos signals": RELEASE,
+            "uv run python -m chaos limits": RELEASE,
         },
     ),
     "docs/guides/waiting.md": Scene(
