@@ -22,6 +22,7 @@ from cortex.postgres.session import run_alone
 
 WITHIN_S: Final = 0.3
 ROWS_MAX: Final = 50
+WAITS_MAX: Final = 1_000
 ID_DIGITS: Final = 6
 UUID_CHARS: Final = 36
 UUID_DASHES: Final = 4
@@ -96,6 +97,12 @@ async def _schedules(db: Database) -> list[Pair]:
     return [(each.name, each.type) for each in await page(db, limit=ROWS_MAX)]
 
 
+async def _signals(db: Database) -> list[Pair]:
+    from cortex.store.signals import awaited
+
+    return [(each, "a job waits for it") for each in await awaited(db, limit=WAITS_MAX)]
+
+
 READERS: Final[Mapping[str, Callable[[Database], Coroutine[Any, Any, list[Pair]]]]] = {
     "job": _jobs,
     "approval": _approvals,
@@ -107,6 +114,7 @@ READERS: Final[Mapping[str, Callable[[Database], Coroutine[Any, Any, list[Pair]]
     "pod": _pods,
     "queue": _queues,
     "schedule": _schedules,
+    "signal": _signals,
 }
 """Reads the newest or first of what a noun names."""
 

@@ -107,6 +107,11 @@ async def of_job(
     return rows_of(SignalRow, await db.fetch("signals.of_job", job_id, after, is_waiting, limit))
 
 
+async def awaited(db: Database, *, limit: int) -> list[str]:
+    """Return names of signals for which jobs wait, of the first so many waits."""
+    return [row["name"] for row in await db.fetch("signals.awaited", limit)]
+
+
 async def forget(db: Database, *, limit: int) -> int:
     """Delete signals to keys that no job has asked for within a day; return how many."""
     row = await db.fetch_one("signals.forget", limit)

@@ -18,6 +18,12 @@ FROM cortex.signal s WHERE s.id = $1::uuid;
 -- of the signal, $6 key or null. Locks: the task (shared), the signal. Safe to repeat. See cortex.take_signal.
 SELECT is_owned, id, payload, sent_at FROM cortex.take_signal($1, $2, $3, $4, $5, $6);
 
+-- name: awaited
+-- The names of signals for which jobs wait, of the first so many waits. $1 limit. Locks: none.
+SELECT DISTINCT w.name FROM (
+    SELECT o.name FROM cortex.job_wait o WHERE o.kind = 'signal' LIMIT $1::int) w
+ORDER BY w.name;
+
 -- name: forget
 -- Deletes signals to keys that no job has asked for within a day. $1 limit. Locks: they (skipping locked). Returns how many.
 SELECT cortex.forget_signals($1) AS count;

@@ -172,7 +172,9 @@ def test_the_job_that_continues_a_failed_one_receives_what_is_posted(stage: Call
 def test_retention_deletes_callbacks_with_their_jobs(stage: CallbackStage) -> None:
     claim, path = stage.open()
     stage.end(claim)
-    sql(stage.server.dsn, "SELECT cortex.delete_jobs(ARRAY[$1::uuid])", claim.lease.job_id)
+    job_id = claim.lease.job_id
+    sql(stage.server.dsn, "SELECT cortex.delete_jobs(ARRAY[$1::uuid])", job_id)
+    assert sql(stage.server.dsn, "SELECT FROM cortex.callback WHERE lineage_id = $1", job_id) == []
     answer = stage.post(path, {"a": 1})
     assert (answer.status, answer.json["detail"]) == (404, "there is no such callback")
 

@@ -99,6 +99,15 @@ async def test_a_missing_setting_is_named_and_nothing_is_recorded(
     assert record.steps == []
 
 
+async def test_a_job_that_names_the_callback_of_another_gets_no_token_of_it() -> None:
+    callbacks = signed_by(OLD)
+    opened = await callbacks.open(
+        CLAIM, key="paid callback", name="paid", expires_s=60.0, schema=None
+    )
+    stolen = await callbacks.url(a_claim(), opened)
+    assert stolen != await callbacks.url(CLAIM, opened)
+
+
 @frozen
 class Paid:
     euros: float

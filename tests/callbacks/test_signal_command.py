@@ -130,3 +130,20 @@ def test_other_words_lead_to_the_command(desk: Desk) -> None:
     assert desk.run("signal", str(job_id), "paid").code == 0
     assert desk.run("jobs", "send", str(job_id), "paid").code == 0
     assert [each[0] for each in desk.received(job_id)] == ["paid", "paid"]
+
+
+def test_shells_complete_the_job_and_then_what_jobs_wait_for(desk: Desk) -> None:
+    job_id, name = desk.stage.waiting("awaited-payment"), "awaited-payment"
+
+    def completed(*words: str) -> list[str]:
+        line = ("cortex", "jobs", "signal", *words)
+        env = {
+            "_CORTEX_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(line),
+            "COMP_CWORD": str(len(line) - 1),
+        }
+        return [each.removeprefix("plain,") for each in desk.run(env=env).out.split()]
+
+    assert completed(str(job_id)[:13]) == [str(job_id)]
+    assert completed(str(job_id), "awaited") == [name]
+    assert completed("--key", "order-1", "awaited") == [name]

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 import click
+from click.shell_completion import CompletionItem
 
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.completing import known
@@ -26,8 +27,16 @@ SHOWN_MAX: Final = 4_096
 """Characters of a path, beyond which none is looked for."""
 
 
+def _known(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the job first, then a name for which jobs wait."""
+    has_target = bool(context.params.get("words") or context.params.get("key"))
+    return known("signal" if has_target else "job")(context, parameter, incomplete)
+
+
 @click.command(cls=Command)
-@click.argument("words", metavar="ID NAME", nargs=-1, required=True, shell_complete=known("job"))
+@click.argument("words", metavar="ID NAME", nargs=-1, required=True, shell_complete=_known)
 @click.option(
     "--data", metavar="JSON|@FILE|-", help="What the job receives: JSON, a file or stdin [null]."
 )
