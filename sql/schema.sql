@@ -7625,13 +7625,13 @@ BEGIN
         VALUES (one.key, one.type, one.tenant, one.shown, one.id, moment, moment + coalesce(one.period, interval '1 hour'))
         ON CONFLICT (id) DO UPDATE SET key = excluded.key
         RETURNING * INTO held;
-        IF one.kind = 'singleton' AND one.on_conflict IN ('replace', 'queue') THEN
+        IF one.kind = 'singleton' THEN
             IF one.queue_name IS NOT NULL OR one.on_conflict = 'replace' AND one.job_key IS NOT NULL THEN
-                RAISE EXCEPTION 'job type "%" is a singleton that takes turns: it has a queue and a key of its own', one.type
+                RAISE EXCEPTION 'job type "%" is a singleton: its jobs take turns in a queue of their own', one.type
                     USING ERRCODE = 'check_violation', CONSTRAINT = 'submit_rule',
                           HINT = 'leave out the queue and the job key';
             END IF;
-            -- Its jobs take turns in a strict queue: two never run at once, whichever way they come.
+            -- Its jobs take turns in a strict queue: two never run at once, also if a person retries a failed one.
             own_queue := cortex_worker.queue_of_key(one.key);
             INSERT INTO cortex_worker.strict_queue (queue, set_by) VALUES (own_queue, 'singleton') ON CONFLICT DO NOTHING;
             queue_names := CASE WHEN coalesce(cardinality(queue_names), 0) = 0
@@ -7642,8 +7642,10 @@ BEGIN
                                  THEN array_fill(NULL::text, ARRAY[cardinality(ids)]) ELSE job_keys END;
                 job_keys[one.n] := own_queue;
             END IF;
-            UPDATE cortex.submit_key k SET job_id = one.id, since = moment WHERE k.id = one.key AND k.job_id <> one.id;
-            CONTINUE;
+            IF one.on_conflict IN ('replace', 'queue') THEN
+                UPDATE cortex.submit_key k SET job_id = one.id, since = moment WHERE k.id = one.key AND k.job_id <> one.id;
+                CONTINUE;
+            END IF;
         END IF;
         IF one.kind = 'debounce' AND one.run_at IS NOT NULL THEN
             RAISE EXCEPTION 'job type "%" has a debounce, which sets when its jobs start', one.type
@@ -7662,6 +7664,16 @@ BEGIN
             WHEN 'throttle' THEN held.since + one.period > moment
             ELSE own_key = one.key AND own_n IS NOT NULL OR EXISTS (
                 SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND j.finished_at IS NULL) END;
+        IF one.kind = 'singleton' AND NOT is_live THEN
+            -- A person has retried the job: another continues it.
+            SELECT j.id INTO of_job FROM cortex.job_record o
+            JOIN cortex.job_record j ON j.lineage_id = coalesce(o.lineage_id, o.id)
+            WHERE o.id = held.job_id AND o.id <> one.id AND j.finished_at IS NULL LIMIT 1;
+            IF FOUND THEN
+                is_live := true;
+                held.job_id := of_job;
+            END IF;
+        END IF;
         IF is_live AND NOT is_pod AND EXISTS (
             SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND NOT cortex.caller_submitted(j.submitted_with))
         THEN
@@ -7851,7 +7863,7 @@ SELECT l.id FROM line l ORDER BY l.nth $function$;
 CREATE FUNCTION cortex.check_children(given jsonb, payloads jsonb[])
  RETURNS void
  LANGUAGE plpgsql
- IMMUTABLE
+ STABLE
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
@@ -7876,6 +7888,12 @@ BEGIN
     IF given->>'type' IN ('approval_notify', 'bulk', 'expire_approvals', 'sweep_zombies') OR given->>'queue_name' = 'bulk' THEN
         RAISE EXCEPTION 'a job may not submit a job of type "%"', given->>'type'
             USING ERRCODE = 'insufficient_privilege', HINT = 'it acts on other jobs: people submit it';
+    END IF;
+    -- A child is its parent's own: it cannot stand for another job.
+    SELECT r.kind INTO wrong FROM cortex.submit_rule r WHERE r.type = given->>'type';
+    IF FOUND THEN
+        RAISE EXCEPTION 'job type "%" has a %: its jobs cannot be children', given->>'type', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'children_terms', HINT = 'submit it with a client, or drop the rule';
     END IF;
     SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
     WHERE octet_length(p::text) > 262144 OR jsonb_typeof(p) <> 'object' LIMIT 1;

@@ -181,13 +181,13 @@ BEGIN
         VALUES (one.key, one.type, one.tenant, one.shown, one.id, moment, moment + coalesce(one.period, interval '1 hour'))
         ON CONFLICT (id) DO UPDATE SET key = excluded.key
         RETURNING * INTO held;
-        IF one.kind = 'singleton' AND one.on_conflict IN ('replace', 'queue') THEN
+        IF one.kind = 'singleton' THEN
             IF one.queue_name IS NOT NULL OR one.on_conflict = 'replace' AND one.job_key IS NOT NULL THEN
-                RAISE EXCEPTION 'job type "%" is a singleton that takes turns: it has a queue and a key of its own', one.type
+                RAISE EXCEPTION 'job type "%" is a singleton: its jobs take turns in a queue of their own', one.type
                     USING ERRCODE = 'check_violation', CONSTRAINT = 'submit_rule',
                           HINT = 'leave out the queue and the job key';
             END IF;
-            -- Its jobs take turns in a strict queue: two never run at once, whichever way they come.
+            -- Its jobs take turns in a strict queue: two never run at once, also if a person retries a failed one.
             own_queue := cortex_worker.queue_of_key(one.key);
             INSERT INTO cortex_worker.strict_queue (queue, set_by) VALUES (own_queue, 'singleton') ON CONFLICT DO NOTHING;
             queue_names := CASE WHEN coalesce(cardinality(queue_names), 0) = 0
@@ -198,8 +198,10 @@ BEGIN
                                  THEN array_fill(NULL::text, ARRAY[cardinality(ids)]) ELSE job_keys END;
                 job_keys[one.n] := own_queue;
             END IF;
-            UPDATE cortex.submit_key k SET job_id = one.id, since = moment WHERE k.id = one.key AND k.job_id <> one.id;
-            CONTINUE;
+            IF one.on_conflict IN ('replace', 'queue') THEN
+                UPDATE cortex.submit_key k SET job_id = one.id, since = moment WHERE k.id = one.key AND k.job_id <> one.id;
+                CONTINUE;
+            END IF;
         END IF;
         IF one.kind = 'debounce' AND one.run_at IS NOT NULL THEN
             RAISE EXCEPTION 'job type "%" has a debounce, which sets when its jobs start', one.type
@@ -218,6 +220,16 @@ BEGIN
             WHEN 'throttle' THEN held.since + one.period > moment
             ELSE own_key = one.key AND own_n IS NOT NULL OR EXISTS (
                 SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND j.finished_at IS NULL) END;
+        IF one.kind = 'singleton' AND NOT is_live THEN
+            -- A person has retried the job: another continues it.
+            SELECT j.id INTO of_job FROM cortex.job_record o
+            JOIN cortex.job_record j ON j.lineage_id = coalesce(o.lineage_id, o.id)
+            WHERE o.id = held.job_id AND o.id <> one.id AND j.finished_at IS NULL LIMIT 1;
+            IF FOUND THEN
+                is_live := true;
+                held.job_id := of_job;
+            END IF;
+        END IF;
         IF is_live AND NOT is_pod AND EXISTS (
             SELECT FROM cortex.job_record j WHERE j.id = held.job_id AND NOT cortex.caller_submitted(j.submitted_with))
         THEN

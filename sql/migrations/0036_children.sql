@@ -155,7 +155,7 @@ SELECT l.id FROM line l ORDER BY l.nth $$;
 COMMENT ON FUNCTION cortex.ancestors IS 'The job whose child this one is, the one whose child that is, and so on, up to one that is detached; at most 100.';
 
 CREATE FUNCTION cortex.check_children(given jsonb, payloads jsonb[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
@@ -178,6 +178,12 @@ BEGIN
     IF given->>'type' IN ('approval_notify', 'bulk', 'expire_approvals', 'sweep_zombies') OR given->>'queue_name' = 'bulk' THEN
         RAISE EXCEPTION 'a job may not submit a job of type "%"', given->>'type'
             USING ERRCODE = 'insufficient_privilege', HINT = 'it acts on other jobs: people submit it';
+    END IF;
+    -- A child is its parent's own: it cannot stand for another job.
+    SELECT r.kind INTO wrong FROM cortex.submit_rule r WHERE r.type = given->>'type';
+    IF FOUND THEN
+        RAISE EXCEPTION 'job type "%" has a %: its jobs cannot be children', given->>'type', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'children_terms', HINT = 'submit it with a client, or drop the rule';
     END IF;
     SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
     WHERE octet_length(p::text) > 262144 OR jsonb_typeof(p) <> 'object' LIMIT 1;

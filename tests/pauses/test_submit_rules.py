@@ -19,7 +19,7 @@ from cortex.domain.queueing.submit_rules import (
     Throttle,
 )
 from cortex.durable.registry import job
-from cortex.store import idempotency, jobs
+from cortex.store import dead_letters, idempotency, jobs
 from tests.support.life import Life
 from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.records.rows import submit as submit_by_sql
@@ -57,7 +57,7 @@ def now_of(life: Life) -> datetime:
 
 def end(life: Life, job_id: UUID) -> None:
     pod = life.pod(POD, TYPE)
-    claim = life.claim(pod, TYPE)
+    (claim,) = life.claims(pod, TYPE)
     assert claim.lease.job_id == job_id
     life.finish(pod, claim)
 
@@ -70,7 +70,7 @@ def test_a_singleton_names_the_job_that_waits_or_runs(ruled: Life) -> None:
     assert submit(ruled, customer="7") != first, "text is not the number"
     sql(ruled.dsn, "DELETE FROM cortex_worker.task WHERE job_id <> $1", first)
     pod = ruled.pod(POD, TYPE)
-    claim = ruled.claim(pod, TYPE)
+    (claim,) = ruled.claims(pod, TYPE)
     assert submit(ruled) == first, "it runs"
     ruled.finish(pod, claim)
     assert submit(ruled) != first, "it has ended"
@@ -140,9 +140,44 @@ def test_two_singletons_never_run_at_once(ruled: Life, when: str) -> None:
     assert [each.lease.job_id for each in ruled.claims(pod, TYPE)] == [second]
 
 
+def test_a_retried_singleton_runs_beside_no_other(ruled: Life) -> None:
+    declare(ruled, Singleton("{customer}"))
+    pod = ruled.pod(POD, TYPE)
+    failed = submit(ruled)
+    (claim,) = ruled.claims(pod, TYPE)
+    ruled.finish(pod, claim, error="no such page")
+    second = submit(ruled)
+    assert second != failed
+    (retried,) = retry(ruled, failed)
+    (claim,) = ruled.claims(pod, TYPE)
+    assert ruled.claims(pod, TYPE) == [], "the other one runs"
+    ruled.finish(pod, claim)
+    (other,) = ruled.claims(pod, TYPE)
+    assert {claim.lease.job_id, other.lease.job_id} == {second, retried}
+    ruled.finish(pod, other)
+
+
+def test_a_submit_names_the_job_that_continues_a_failed_one(ruled: Life) -> None:
+    declare(ruled, Singleton("{customer}"))
+    pod = ruled.pod(POD, TYPE)
+    failed = submit(ruled)
+    (claim,) = ruled.claims(pod, TYPE)
+    ruled.finish(pod, claim, error="no such page")
+    (retried,) = retry(ruled, failed)
+    assert submit(ruled) == retried
+
+
+def retry(life: Life, job_id: UUID) -> list[UUID]:
+    wanted = dead_letters.resubmissions([job_id], new_id=new_id, rate=1_000)
+    done = life.call(
+        dead_letters.resubmit, wanted, by="ana", credential="db:ana", reason="x", from_start=False
+    )
+    return [each.retried_as for each in done if each.retried_as is not None]
+
+
 def test_a_singleton_that_takes_turns_refuses_another_queue(ruled: Life) -> None:
     declare(ruled, Singleton("{customer}", when="queue"))
-    with pytest.raises(asyncpg.CheckViolationError, match="takes turns"):
+    with pytest.raises(asyncpg.CheckViolationError, match="take turns"):
         submit(ruled, queue_name="mine")
 
 
@@ -336,3 +371,11 @@ def test_a_deadline_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=message):
         submit(ruled, due_by=now_of(ruled) + due_by)
+
+
+def test_a_job_of_a_type_with_a_rule_is_no_child(ruled: Life) -> None:
+    check = "SELECT cortex.check_children($1::jsonb, ARRAY['{}'::jsonb])"
+    sql(ruled.dsn, check, json.dumps({"type": TYPE}))
+    declare(ruled, Throttle("30s"))
+    with pytest.raises(asyncpg.CheckViolationError, match="its jobs cannot be children"):
+        sql(ruled.dsn, check, json.dumps({"type": TYPE}))
