@@ -81,6 +81,8 @@ class WatchedJob(JobRow):
     cancel_reason: str | None
     error_class: str | None
     origin_id: UUID | None
+    parent_id: UUID | None
+    has_children: bool | None
     lineage_id: UUID
     last_error_code: str | None
     breaker_state: str | None

@@ -199,3 +199,17 @@ async def test_o_opens_the_origin_of_a_job(cluster: FakeBackend, sit: OpenSessio
         assert "jobs > …000002" in seat.lines[0]
         await seat.press("o")
         assert "does not continue another one" in seat.text
+
+
+@on_asyncio
+async def test_o_opens_the_parent_of_a_child(cluster: FakeBackend, sit: OpenSession) -> None:
+    cluster.add(1, steps=[], parent_id=UUID(int=2))
+    cluster.add(2, steps=[], has_children=True)
+    async with sit() as seat:
+        await seat.press("j")
+        await opened(seat)
+        assert "child of …000002" in seat.text
+        await seat.press("o")
+        await seat.pass_time(1)
+        assert "jobs > …000002" in seat.lines[0]
+        assert "has children" in seat.text

@@ -312,7 +312,13 @@ KEYS: Final = (
         action="view('attempts')",
         label="compare",
     ),
-    look("job.origin", "o", "Open the job that this one continues", "job", action="open('origin')"),
+    look(
+        "job.origin",
+        "o",
+        "Open the job that this one continues, or its parent",
+        "job",
+        action="open('origin')",
+    ),
     look(
         "job.gate",
         "a d",

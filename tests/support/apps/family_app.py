@@ -82,3 +82,6 @@ async def dig(ctx: Context) -> None:
 async def total(ctx: Context, numbers: list[int], pause_s: float) -> int:
     found = ctx.map(double, numbers, concurrency=5, pause_s=pause_s)
     return sum([n async for n in found])
+
+
+isolated_add = job("isolated_add", isolated=True)(add.handler)

@@ -102,6 +102,14 @@ def _pieces(row: WatchedJob, now: datetime) -> Iterator[Cell]:
         yield Cell(f"attempt {row.attempt}", "dim")
     if row.retry_count and status is not JobStatus.RETRY:
         yield Cell(f"retry {row.retry_count}/{row.max_retries}", "dim")
+    yield from _kin(row)
+
+
+def _kin(row: WatchedJob) -> Iterator[Cell]:
+    if row.parent_id is not None:
+        yield Cell(f"child of {short_id(row.parent_id)}", "dim")
+    if row.has_children:
+        yield Cell("has children", "dim")
     if row.origin_id is not None:
         yield Cell(f"origin {short_id(row.origin_id)}", "dim")
 

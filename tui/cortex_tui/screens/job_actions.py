@@ -197,11 +197,12 @@ async def pause_queue(
 
 
 def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
-    """Open the job that this one continues."""
-    if row is None or row.origin_id is None:
-        strip.show("this job does not continue another one", "dim")
+    """Open the job that this one continues, or else the one that submitted it."""
+    other = None if row is None else row.origin_id or row.parent_id
+    if other is None:
+        strip.show("this job does not continue another one, and has no parent", "dim")
     else:
-        context.open("job", row.origin_id)
+        context.open("job", other)
 
 
 def open_gate(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
