@@ -1,16 +1,22 @@
 """I38: each signal is received once, in the order of its key, and none is lost.
 
 What was received is in the outputs of the steps; the senders know what they sent, and what was
-acknowledged. A job that has ended well has received as many as its program says.
+acknowledged. A job that has ended well has received as many as its program says, and has emitted a
+chunk for each. A wait that lost against another one has kept no signal.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from chaos.checkers.timeline import grouped, of_kind
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 from chaos.workloads.program import SIGNALS, Op
+
+EMIT: Final = "emit"
+FIRST: Final = "first"
+"""Kinds of steps."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -33,9 +39,17 @@ def check(evidence: Evidence) -> Verdict:
             findings.broken(
                 f"job {job['id']} ({job['status']}) received {numbers}, not {wanted}", job=job["id"]
             )
+        chunks = [each["output"] for each in steps.get(job["id"], []) if each["kind"] == EMIT]
+        is_whole = job["status"] != "COMPLETED" or len(chunks) == len(wanted)
+        if chunks != wanted[: len(chunks)] or not is_whole:
+            findings.broken(
+                f"job {job['id']} ({job['status']}) emitted {chunks}, not {wanted}", job=job["id"]
+            )
     for signal, count in received.items():
         if count > 1:
             findings.broken(f"signal {signal} was received {count} times")
+    for why in _kept_by_losers(evidence):
+        findings.broken(why)
     for why in _sent(evidence):
         findings.broken(why)
     return findings.verdict(signals=len(evidence.signals), received=sum(received.values()))
@@ -46,6 +60,19 @@ def _outputs(steps: list[Row]) -> Iterator[Mapping[str, object]]:
         output = step["output"]
         if isinstance(output, Mapping) and output.keys() >= {"signal", "value"}:
             yield output
+
+
+def _kept_by_losers(evidence: Evidence) -> Iterator[str]:
+    """Signals that a step has, although it lost against another wait."""
+    losers = {
+        (str(step["job_id"]), str(key))
+        for step in evidence.steps
+        if step["kind"] == FIRST
+        for key in step["output"].get("signals", ())
+    }
+    for row in evidence.signals:
+        if (place := (str(row.get("taken_by")), str(row.get("taken_step")))) in losers:
+            yield f"signal {row['id']} is kept by step {place[1]!r} of job {place[0]}, which lost"
 
 
 def _sent(evidence: Evidence) -> Iterator[str]:

@@ -214,6 +214,19 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="loser-keeps-signal",
+        what="a wait that loses against another one keeps the signal that it has taken",
+        scene="raced",
+        invariant="I38",
+        patches=(
+            Patch(
+                "sql/migrations/0032_waits.sql",
+                "s.taken_step = loser.step AND s.taken_at IS NOT NULL\n",
+                "s.taken_step = loser.step AND false\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="lost-reply",
         what="a transaction whose reply is lost is reported as failed",
         scene="cut-off",

@@ -254,6 +254,17 @@ SCENES: Final = {
             load_s=3.0,
         ),
         Scene(
+            name="raced",
+            what="jobs take signals beside timers while pods are killed before they record them",
+            jobs=16 * (_ops(signals=0),),
+            faults=_faults(
+                (0.3, "point", _at_point("after_take", place=0, nth=9)),
+                (0.3, "point", _at_point("after_take", place=1, nth=12)),
+                (1.5, "point", _at_point("after_take", place=2, nth=7)),
+            ),
+            load_s=3.0,
+        ),
+        Scene(
             name="poisoned",
             what="a job kills each pod that starts it",
             jobs=(_ops(poison=0), *(3 * (_ops(sleep=300),))),

@@ -19,7 +19,17 @@ from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.cluster.receiver import ID_HEADER
 from chaos.workloads.messages import BY_STEP
 from chaos.workloads.model_script import AGENT_TOOL, first_message
-from chaos.workloads.program import LINES, MODEL, NOTE, SIGNALS, Op, account, model_of
+from chaos.workloads.program import (
+    LINES,
+    MODEL,
+    NOTE,
+    PAUSE_MAX_S,
+    PAUSE_S,
+    SIGNALS,
+    Op,
+    account,
+    model_of,
+)
 from cortex import (
     Applied,
     Context,
@@ -70,6 +80,16 @@ async def chaos_program(ctx: Context, key: str, operations: list[dict[str, Any]]
     return len(operations)
 
 
+async def _receive(ctx: Context, name: str, key: str) -> None:
+    """Receive the next signal, beside a timer that is over now and then, and comes first."""
+    pause_s, has_come = PAUSE_S, False
+    while not has_come:
+        won = await ctx.first(
+            ctx.sleep(f"{name} pause", pause_s), ctx.receive(name, key=key), name=f"{name} first"
+        )
+        pause_s, has_come = min(PAUSE_MAX_S, 2 * pause_s), won.index == 1
+
+
 async def _perform(  # noqa: C901, PLR0912 -- one case an operation
     ctx: Context, op: Op, key: str, place: int, *, takes_ms: int
 ) -> None:
@@ -107,8 +127,9 @@ async def _perform(  # noqa: C901, PLR0912 -- one case an operation
             )
             await ctx.group(name, run, given={"prompt": prompt})
         case Op.SIGNALS:
-            for _ in range(SIGNALS):
-                await ctx.receive(name, key=key)
+            for number in range(SIGNALS):
+                await (_receive(ctx, name, key) if number else ctx.receive(name, key=key))
+                await ctx.emit(number, name=f"{name} chunk")
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.LOG | Op.FLOOD:

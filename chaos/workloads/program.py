@@ -81,6 +81,10 @@ class Program:
         return {"key": self.key, "operations": [asdict(op) for op in self.operations]}
 
 
+PAUSE_S: Final = 0.3
+PAUSE_MAX_S: Final = 10.0
+"""Of the timers beside which a job waits for a signal, ever longer ones: the first are over when a
+killed job goes on."""
 SIGNALS: Final = 4
 """How many an operation receives: numbered from 0, sent to the key of its job, under the name of
 its step."""

@@ -71,13 +71,28 @@ def test_the_judge_counts_what_is_lost_doubled_or_out_of_order(
 NAME = "0:signals"
 
 
+def received(run: Run) -> list[dict[str, Any]]:
+    own = [row for row in run.steps if row["job_id"] == uuid("signalled")]
+    return [row for row in own if row["kind"] == "step"]
+
+
+def emitted_twice(run: Run) -> None:
+    chunks = [row for row in run.steps if row.get("kind") == "emit"]
+    chunks[1]["output"] = chunks[0]["output"]
+
+
+def kept_by_a_loser(run: Run) -> None:
+    run.step("signalled", "0:signals first", 46.4)
+    run.steps[-1] |= {"kind": "first", "output": {"index": 0, "signals": ["0:signals"]}}
+    run.signals[0] |= {"taken_by": uuid("signalled"), "taken_step": "0:signals"}
+
+
 def outputs(run: Run) -> list[dict[str, object]]:
-    return [row["output"] for row in run.steps if row["job_id"] == uuid("signalled")]
+    return [row["output"] for row in received(run)]
 
 
 def lost(run: Run) -> None:
-    last = [row for row in run.steps if row["job_id"] == uuid("signalled")][-1]
-    run.steps.remove(last)
+    run.steps.remove(received(run)[-1])
 
 
 def out_of_order(run: Run) -> None:
@@ -108,6 +123,8 @@ def sent_twice(run: Run) -> None:
         (received_twice, "was received 2 times"),
         (not_there, "was acknowledged, and is not there"),
         (sent_twice, "was sent twice"),
+        (emitted_twice, "emitted [0, 0, "),
+        (kept_by_a_loser, "is kept by step '0:signals' of job"),
     ],
 )
 def test_the_checker_finds_what_is_wrong_with_signals(

@@ -169,6 +169,11 @@ class Run:
         output = {"signal": signal, "sent_at": at(second).isoformat(), "value": number}
         self.steps[-1] |= {"kind": "step", "output": output}
 
+    def emit(self, key: str, name: str, number: int, second: float) -> None:
+        """Commit the step that emits a chunk."""
+        self.step(key, name if number == 0 else f"{name}#{number + 1}", second)
+        self.steps[-1] |= {"kind": "emit", "output": number}
+
     # --- the history
 
     def tell(

@@ -127,6 +127,7 @@ def _signalled(run: Run) -> None:
     for number in range(SIGNALS):
         run.signal("signalled", "0:signals", number, 46.1 + number / 100)
         run.receive("signalled", "0:signals", number, 46.2 + number / 100)
+        run.emit("signalled", "0:signals chunk", number, 46.205 + number / 100)
     run.tell(46.3, "sender-1", "signal", "invoke", key="signalled", name="0:signals", number=0)
     run.move("signalled", "COMPLETED", 46.5)
 
