@@ -248,19 +248,18 @@ class Family:
     def _payloads(
         self, target: Target, items: Iterable[Any], shared: Mapping[str, Any]
     ) -> list[str]:
-        if target.job is None:
-            payloads = [target.payload({**_by_name(target, each), **shared}) for each in items]
-        else:
-            name = target.first_argument()
-            if name in shared:
-                raise UsageError(f"{name!r} of job type {target.name!r} is given by each item")
-            payloads = [target.payload({name: each, **shared}) for each in items]
-        if len(payloads) > CHILDREN_MAX:
+        given = list(items)
+        if len(given) > CHILDREN_MAX:
             raise UsageError(
-                f"{len(payloads):,} children of {target.name!r} are more than {CHILDREN_MAX:,}",
+                f"{len(given):,} children of {target.name!r} are more than {CHILDREN_MAX:,}",
                 hint="map over parts of them, each in a child of its own",
             )
-        return payloads
+        if target.job is None:
+            return [target.payload({**_by_name(target, each), **shared}) for each in given]
+        name = target.first_argument()
+        if name in shared:
+            raise UsageError(f"{name!r} of job type {target.name!r} is given by each item")
+        return [target.payload({name: each, **shared}) for each in given]
 
     async def _spawned(
         self, key: str, target: Target, arguments: Mapping[str, Any], options: ChildOptions

@@ -1,0 +1,87 @@
+"""What job code asks for and cannot have: one line that names it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cortex import Context, CortexError, job
+from cortex.testing import Cortex, StuckError
+
+
+@job
+async def resize(ctx: Context, image: str, width: int = 1) -> str:
+    return image
+
+
+@job
+async def idle(ctx: Context) -> None: ...
+
+
+async def plain(image: str) -> str:
+    return image
+
+
+async def _drained(results: Any) -> None:
+    async for _ in results:
+        pass
+
+
+_ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
+    (lambda ctx: ctx.call(plain, image="a"), "plain is not a job type"),  # type: ignore[call-overload]
+    (lambda ctx: ctx.call(resize, image=3), "payload.image must be text"),
+    (lambda ctx: ctx.call(resize), "lacks image"),
+    (lambda ctx: ctx.call("bulk"), "bulk"),
+    (lambda ctx: ctx.call(""), "job type '' is not text of 1 to 100 characters"),
+    (lambda ctx: ctx.call(resize, image="a", priority=99_999), "priority 99999 is not a whole"),
+    (lambda ctx: ctx.call(resize, image="a", delay=float("nan")), "delay nan is not 0 to"),
+    (lambda ctx: ctx.call(resize, image="a", tags="ab"), "tags 'ab' are not"),
+    (lambda ctx: ctx.call(resize, image="a", queue=""), "queue '' is not text"),
+    (lambda ctx: _drained(ctx.map(resize, ["a"], concurrency=0)), "concurrency 0 is not a whole"),
+    (lambda ctx: _drained(ctx.map(resize, ["a"], image="b")), "'image' of job type 'resize' is"),
+    (lambda ctx: _drained(ctx.map(idle, ["a"])), "takes no argument that an item could be"),
+    (lambda ctx: _drained(ctx.map("resize", ["a"])), "is not a mapping of arguments by name: 'a'"),  # type: ignore[list-item]
+    (lambda ctx: _drained(ctx.map(resize, range(100_001))), "100,001 children of 'resize' are"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(_ASKED)))
+def test_child_that_cannot_be_is_refused_in_one_line(cortex: Cortex, number: int) -> None:
+    asked, words = _ASKED[number]
+
+    @job
+    async def parent(ctx: Context) -> None:
+        await asked(ctx)
+
+    error = cortex.run_sync(parent).error
+    assert isinstance(error, CortexError)
+    assert words in error.message
+    assert "\n" not in error.message
+
+
+def test_map_that_is_never_iterated_is_named(cortex: Cortex) -> None:
+    @job
+    async def parent(ctx: Context) -> None:
+        ctx.map(resize, ["a"])
+
+    error = cortex.run_sync(parent).error
+    assert "has returned without awaiting 'resize'" in str(error)
+
+
+def test_child_of_an_unknown_type_leaves_its_parent_waiting(cortex: Cortex) -> None:
+    @job
+    async def parent(ctx: Context) -> None:
+        await ctx.call("rezise", image="a")
+
+    with pytest.raises(StuckError, match="a job of type 'rezise', which no loaded module has"):
+        cortex.run_sync(parent)
+
+
+def test_map_of_nothing_yields_nothing(cortex: Cortex) -> None:
+    @job
+    async def parent(ctx: Context) -> int:
+        return len([each async for each in ctx.map(resize, [])])
+
+    run = cortex.run_sync(parent)
+    assert run.result == 0
+    run.replays()
