@@ -53,7 +53,7 @@ BUDGETS_S: Final = {
     "tests/limits": 12.0,  # most of them in SQL; six kill pods
     "tests/mcp": 10.0,  # eleven of them run pods; the programs of the others start within 30 ms
     "tests/options": 3.0,  # what is asked of models: options, output, files
-    "tests/pauses": 2.5,  # which job first, and whether at all
+    "tests/pauses": 4.0,  # which job first, and whether at all
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
     "tests/signals": 12.0,
     "tests/mcp_server": 11.0,  # an assistant and its server, most of them in the test's process
