@@ -364,6 +364,8 @@ DECLARE
     -- What one pass looks at: keys that take turns, and of each the keys by which its tasks differ.
     turns_max CONSTANT int := 500;
     lanes_max CONSTANT int := 200;
+    paused_max CONSTANT int := 200;
+    is_picky CONSTANT boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('tenant', 'job'));
     latest text[] COLLATE "C" := (SELECT c.served FROM cortex_worker.limit_cursor c WHERE c.turn = '{}');
     seen record;
     shared record;
@@ -436,11 +438,18 @@ BEGIN
                array_agg(g.key ORDER BY g.n) AS gate_keys, array_agg(g.per ORDER BY g.n) AS pers
         FROM gate g
     ), entry AS MATERIALIZED (
-        SELECT l.n, l.turn_no, l.keys, l.fresh, l.is_cut, l.is_last, l.gates, (
+        SELECT l.n, l.turn_no, l.keys, l.fresh, l.is_cut, l.is_last, l.gates, CASE WHEN is_picky THEN (
+                   -- What is paused takes no place: of the first ones of a key, so that a pass stays short.
+                   SELECT pg_catalog.count(*) FROM (
+                       SELECT t.job_id FROM cortex_worker.task t
+                       WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
+                         AND coalesce(l.room, 1) > 0
+                       ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id LIMIT paused_max) t
+                   WHERE cortex_worker.pause_of(t.job_id) IS NULL) ELSE (
                    SELECT pg_catalog.count(*) FROM (
                        SELECT FROM cortex_worker.task t
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
-                       LIMIT greatest(0, least(budget, l.room))) t)::int AS waiting
+                       LIMIT greatest(0, least(budget, l.room))) t) END::int AS waiting
         FROM (SELECT k.n, k.turn_no, k.keys, k.fresh, k.is_cut, k.is_last, array_remove(array_agg(k.gate), NULL) AS gates,
                      min(r.rooms[k.gate]) AS room
               FROM room r CROSS JOIN link k GROUP BY k.n, k.turn_no, k.keys, k.fresh, k.is_cut, k.is_last) l
@@ -465,6 +474,7 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
+                  AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
                 ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
                 LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0

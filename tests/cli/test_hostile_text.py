@@ -223,6 +223,10 @@ OF_TENANT = (
     """INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
        VALUES ('tenant', $1, 'usd', 'run', 5, $1, $1)""",
     "INSERT INTO cortex.tenant_cap VALUES ($1, 9, 1000000, $1, now(), $1)",
+    """INSERT INTO cortex.limited_type (type, spec, holds)
+       SELECT 'chore', '[]', false WHERE $1 <> ''""",
+    """INSERT INTO cortex.job_limit (type, place, unit, per, key, amount)
+       VALUES ('chore', 1, 'tokens', 'day', left($1, 100), 9)""",
     """INSERT INTO cortex.mcp_tool (
            agent, server, identity, tool, accepted, accepted_at, accepted_by, offered, offered_at)
        VALUES ('tester', 'notes', repeat('a', 64), left($1, 128), '{}', now(), $1,

@@ -218,6 +218,18 @@ def test_key_missing_in_the_payload_is_refused_with_its_whole_batch(stage: Stage
         stage.submit(payload=f'{{"order": {{"region": {value}}}}}')
 
 
+def test_paused_tenant_takes_no_place_from_others(stage: Stage) -> None:
+    stage.declare(Concurrency(3))
+    stage.submit_many(300, {}, tenant="acme")
+    stage.submit_many(2, {}, tenant="zoo")
+    stage.declare(Concurrency(2, key="tenant"), Concurrency(3))
+    pause = "INSERT INTO cortex_worker.pause VALUES ('tenant', 'acme', 'ana', now(), 'a test')"
+    sql(stage.dsn, pause)
+    assert [each.tenant for each in stage.claim()] == ["zoo", "zoo"]
+    sql(stage.dsn, "DELETE FROM cortex_worker.pause")
+    assert [each.tenant for each in stage.claim()] == ["acme"]
+
+
 def test_raised_limit_lets_go_and_lowered_one_stops_new_jobs(stage: Stage) -> None:
     stage.declare(Concurrency(2))
     stage.submit_many(1_000, {})
