@@ -38,7 +38,7 @@ class ChildTerms:
     def to_json(self) -> dict[str, Any]:
         """Return what is given, as `cortex.spawn_children` reads it."""
         given = attrs.asdict(self, filter=lambda _, value: value is not None and value != ())
-        return given | ({"tags": list(self.tags)} if self.tags else {})
+        return given | ({"tags": sorted(set(self.tags))} if self.tags else {})
 
 
 @attrs.frozen(kw_only=True)

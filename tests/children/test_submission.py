@@ -75,6 +75,31 @@ def test_children_have_what_their_parent_has(parents: Parents) -> None:
     assert row["submitted_with"].startswith("db:")
 
 
+def test_children_that_were_held_begin_on_their_terms(parents: Parents) -> None:
+    claim = parents.running()
+    header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    first, second = parents.spawn(
+        claim,
+        2,
+        tags=("b", "a"),
+        delay_s=900.0,
+        queue_name="slow",
+        max_retries=7,
+        timeout_s=60,
+        priority=-3,
+        traceparent=header,
+    )
+    parents.end(first)
+    (row,) = sql(
+        parents.stage.dsn,
+        "SELECT tags, queue_name, max_retries, timeout_s, priority, traceparent, "
+        "run_at > cortex.now() + interval '10 minutes' AS is_later "
+        "FROM cortex.job_record WHERE id = $1",
+        second,
+    )
+    assert [*row.values()] == [["a", "b"], "slow", 7, 60, -3, header, True]
+
+
 def test_cap_of_the_tenant_counts_children_that_run(parents: Parents) -> None:
     claim = parents.running(tenant="small")
     sql(
