@@ -6524,6 +6524,12 @@ BEGIN
         RAISE EXCEPTION 'signal "%" has % bytes of JSON, more than 262144', name, octet_length(payload::text)
             USING ERRCODE = 'invalid_parameter_value', HINT = 'keep large data elsewhere and send where it is';
     END IF;
+    -- What pods could not read again: jsonb writes large numbers out, digit by digit.
+    IF jsonb_path_exists(payload, '$.** ? (@ >= 18446744073709551616 || @ < -9223372036854775808)')
+       OR jsonb_path_exists(payload, 'strict $.**{65 to last}') THEN
+        RAISE EXCEPTION 'signal "%" has a number that does not fit 64 bits, or is nested deeper than 64 levels', name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'send it as text';
+    END IF;
     IF idempotency_key !~ '^[!-~]{1,200}$' THEN
         RAISE EXCEPTION 'idempotency key "%" is not 1 to 200 visible ASCII characters', left(idempotency_key, 80)
             USING ERRCODE = 'invalid_parameter_value', HINT = 'a UUID is a good one';

@@ -53,11 +53,24 @@ def payload_of(value: object, *, what: str) -> str:
     """
     text = canonical(value, what=what)
     PAYLOAD.check(len(text.encode()), what=what)
-    if canonical(orjson.loads(text), what=what) != text:
+    if canonical(orjson.loads(text), what=what) != text or _has_large_number(value):
         raise InvalidValueError(
             f"{what} has a number that does not fit 64 bits", hint="send it as text"
         )
     return text
+
+
+def _has_large_number(value: object) -> bool:
+    """Return whether a number becomes a whole one of more than 64 bits: jsonb has no exponents."""
+    match value:
+        case dict():
+            return any(map(_has_large_number, value.values()))
+        case list() | tuple():
+            return any(map(_has_large_number, value))
+        case float():
+            return not -(2.0**63) <= value < 2.0**64
+        case _:
+            return False
 
 
 def payload_of_text(text: str, *, what: str) -> str:

@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from cortex.domain.canonical import parse
+from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import JobStatus
+from cortex.durable.codec import encode
 from cortex.http.framework.callback_limits import LOCKED_S, MISSES_MAX, RATE, CallbackLimits
 from cortex.http.framework.problem import RateLimitedError
 from cortex.store import dead_letters
@@ -80,6 +83,7 @@ REFUSED: list[tuple[str, bytes, dict[str, str], int, str]] = [
     ("nul", b'"\\u0000"', {}, 422, "body"),
     ("deep", b"[" * 70 + b"]" * 70, {}, 422, "body is "),
     ("deeper", b"[" * 100_000 + b"]" * 100_000, {}, 400, "the body"),
+    ("written out", b'{"euros": 1e22}', {}, 422, "the body has a number that does not fit 64 bits"),
     ("endless", b"1e999", {}, 422, "body holds inf, which JSON does not have"),
     ("digits", b"1" * 5_000, {}, 400, "the body"),
     ("twice", b'{"a": 1, "a": 2}', {}, 400, "the body is not JSON"),
@@ -177,6 +181,24 @@ def test_retention_deletes_callbacks_with_their_jobs(stage: CallbackStage) -> No
     assert sql(stage.server.dsn, "SELECT FROM cortex.callback WHERE lineage_id = $1", job_id) == []
     answer = stage.post(path, {"a": 1})
     assert (answer.status, answer.json["detail"]) == (404, "there is no such callback")
+
+
+UNREADABLE = ("1e22", "-1e19", '{"a": [1e400]}', "[" * 65 + "1" + "]" * 65)
+READABLE = ("1e19", "-9223372036854775808", "1e-400", "0.1", "[" * 63 + "1" + "]" * 63)
+
+
+def test_signals_that_a_job_could_not_read_are_refused_by_the_database(
+    stage: CallbackStage,
+) -> None:
+    claim = stage.stage.running()
+    for number, payload in enumerate(READABLE):
+        stage.stage.send(claim.lease.job_id, payload=payload)
+        taken = stage.stage.take(claim, f"step {number}")
+        assert taken is not None
+        encode(parse(taken.payload), what="a step's output")
+    for payload in UNREADABLE:
+        with pytest.raises(InvalidValueError, match="does not fit 64 bits, or is nested deeper"):
+            stage.stage.send(claim.lease.job_id, payload=payload)
 
 
 def test_an_address_that_sends_or_guesses_too_much_is_refused() -> None:
