@@ -150,3 +150,19 @@ def test_why_names_all_that_wakes_a_job(pods: Pods) -> None:
     listed = run_cli("jobs", "ls", "status:asks", "--json", dsn=pods.dsn, folder=pods.folder)
     assert [each["id"] for each in listed.document["jobs"]] == [str(buys)]
     until_status(pods.dsn, races, "COMPLETED")
+
+
+def test_preflight_replays_jobs_that_wait_for_the_first_of_several(pods: Pods) -> None:
+    hoping, further = submit(pods.dsn, "hopes"), submit(pods.dsn, "hopes")
+    asking = submit(pods.dsn, "buys")
+    sql(pods.dsn, "SELECT cortex.send_signal('two', 'null', job => $1)", further)
+    pods.start(*APP)
+    waiting = (
+        "SELECT count(*) AS n FROM cortex.job_record WHERE worker_job_id IS NULL "
+        "AND status = 'RETRY' AND id = ANY ($1::uuid[])"
+    )
+    jobs = [hoping, further, asking]
+    eventually(lambda: sql(pods.dsn, waiting, jobs)[0]["n"] == len(jobs), what="all wait")
+    checked = run_cli("preflight", APP[1], "--json", dsn=pods.dsn, folder=pods.folder)
+    assert checked.exit_code == 0, checked.stdout + checked.stderr
+    assert (checked.document["jobs"], checked.document["fit"]) == (3, 3)

@@ -58,6 +58,14 @@ async def buys(ctx: Context, timer_s: float = 86_400.0) -> list[Any]:
     return [winner.name, winner.value if winner.name == "go" else None, left]
 
 
+@job("hopes")
+async def hopes(ctx: Context) -> list[Any]:
+    """Wait for two signals, one of them for a time; then for the other in another race."""
+    winner = await ctx.first(ctx.receive("one", timeout=86_400), ctx.receive("two"))
+    again = await ctx.first(ctx.receive("one", timeout=86_400), ctx.sleep("late", 86_400))
+    return [winner.name, again.name]
+
+
 @job("buys-apart", isolated=True)
 async def buys_apart(ctx: Context, timer_s: float = 86_400.0) -> list[Any]:
     """The same in a process of its own."""
