@@ -7,9 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from cortex.domain.errors import UsageError
+from cortex.domain.canonical import find
+from cortex.domain.errors import InvalidValueError, UsageError
 
 LIMITS_MAX: Final = 10
+KEY_CHARS_MAX: Final = 200
 AMOUNT_MAX: Final = 10**12
 RUNNING: Final = "running"
 LIMIT: Final = "limit:"
@@ -151,3 +153,20 @@ def limits_of(job_type: str, given: Iterable[object]) -> tuple[JobLimit, ...]:
             f"{what}: {len(limits)} limits, more than {LIMITS_MAX}", hint="leave some out"
         )
     return tuple(limits)
+
+
+def check_keys(job_type: str, limits: Iterable[JobLimit], payload: Mapping[str, Any]) -> None:
+    """Raise `InvalidValueError` for a payload that lacks the key of a limit, as a submit does."""
+    for limit in limits:
+        path = limit.key
+        is_known = path in (None, TENANT, AGENT, QUEUE)
+        if is_known or (path == MODEL and isinstance(limit, Rate) and limit.unit == Unit.TOKENS):
+            continue
+        path = str(path).removeprefix("payload.")
+        value = find(payload, path)
+        if not isinstance(value, str | int | float) or not 1 <= len(str(value)) <= KEY_CHARS_MAX:
+            raise InvalidValueError(
+                f'payload.{path} of job type "{job_type}" must be a text, number or boolean of 1 '
+                f"to {KEY_CHARS_MAX} characters: limit {job_type}:{limit.kind} counts by it",
+                hint="add it to the payload",
+            )

@@ -21,6 +21,7 @@ from cortex.domain.child import ChildTerms
 from cortex.domain.clock import Chance, seeded_chance
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import StepKind
+from cortex.domain.job_limits import check_keys
 from cortex.domain.limits import PAYLOAD
 from cortex.durable.codec import decode, encode
 from cortex.durable.job_log import LINES_MAX
@@ -193,6 +194,8 @@ class Cortex:
         except InvalidValueError as error:
             message = f"job {job.name!r} does not take these arguments: {error.message}"
             raise InvalidValueError(message) from None
+        # One job alone waits for no limit; but a submit would refuse it without its keys.
+        check_keys(job_type.name, job_type.limits, decode(payload))
         tools = () if agent is None else agent.tools
         modules = _modules_of(job_type.handler, *(each.run for each in tools))
         declared = _resources_of(modules)
