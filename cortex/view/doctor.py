@@ -3,6 +3,7 @@
 FAIL: jobs are lost, stopped or delayed now. WARN: they may be, or a person decided so.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
@@ -25,8 +26,10 @@ from cortex.domain.server_facts import (
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription
+from cortex.store.pauses import PauseRow
 from cortex.store.specs import CacheMiss
 from cortex.view.health import subscription_text
+from cortex.view.phrases import since_s
 from cortex.view.runners import pulse_text
 
 SKEW_WARN_S: Final = 2.0
@@ -45,6 +48,7 @@ LAG_WARN_MS: Final = 100.0
 NEARLY_LOST_SHARE: Final = 0.5
 """Share of the losses that replace a pod, from which on they are an error."""
 WAIT_WARN_S: Final = 60.0
+PAUSED_LONG_S: Final = 86_400.0
 NAMES_MAX: Final = 5
 CODE_FIX: Final = (
     "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
@@ -323,6 +327,20 @@ def of_code(stranded: int, types: Sequence[str]) -> Finding:
         return ok("code", "every due job has a pod whose code fits it")
     text = code_text(stranded, types)
     return warn("code", text, CODE_FIX)
+
+
+def of_pauses(rows: Sequence[PauseRow]) -> Finding:
+    """Whether a pause has been forgotten: it is older than a day."""
+    old = [row for row in rows if since_s(row, row.paused_at) > PAUSED_LONG_S]
+    if not old:
+        return ok("pauses", f"{len(rows)} in force, none older than a day" if rows else "none")
+    first = old[-1]
+    since = span(since_s(first, first.paused_at))
+    text = f"{first.target} has been paused for {since} by {first.paused_by}: {first.reason}"
+    more = f", and {len(old) - 1} more" if len(old) > 1 else ""
+    return warn(
+        "pauses", safe(text + more), safe(f"cortex resume {shlex.quote(str(first.target))}")
+    )
 
 
 def code_text(stranded: int, types: Sequence[str]) -> str:

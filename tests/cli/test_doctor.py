@@ -150,6 +150,7 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
             "recovery",
             "queue",
             "code",
+            "pauses",
             "breakers",
         ),
         *("dead letters", "effects", "approvals", "caching", "subscriptions", "schedules"),

@@ -10,6 +10,8 @@ import pytest
 from cortex.domain.queueing.pauses import Pausable
 from cortex.domain.queueing.submit_rules import Singleton
 from cortex.store import jobs, pauses, screen_head
+from cortex.view import doctor
+from cortex.view.doctor import Grade
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.people import me
@@ -168,3 +170,14 @@ def test_the_head_of_screens_counts_pauses(clean: Life) -> None:
     clean.call(pauses.pause, Pausable.parse("all"), **who)
     seen = clean.call(screen_head.head)
     assert (seen.pauses, seen.is_paused) == (2, True)
+
+
+def test_the_doctor_finds_a_pause_that_was_forgotten(clean: Life) -> None:
+    clean.type(TYPE)
+    clean.call(pauses.pause, Pausable.parse(f"type:{TYPE}"), by="ana", reason="soon over")
+    assert doctor.of_pauses(clean.call(pauses.page)).grade is Grade.OK
+    move_clock(clean.dsn, 3 * 86_400)
+    found = doctor.of_pauses(clean.call(pauses.page))
+    assert found.grade is Grade.WARN
+    assert found.found == f"type:{TYPE} has been paused for 3d 0h by ana: soon over"
+    assert found.fix == f"cortex resume type:{TYPE}"
