@@ -51,8 +51,8 @@ def test_cancelled_parent_ends_all_below_it_but_detached_jobs(
 ) -> None:
     first = family.start() if point is None else family.start(crash_at=point)
     job_id = family.submit("hang", depth=2)
-    eventually(lambda: family.states()["RETRY"] == 4 + 3, what="the leaves wait")
-    assert family.states() == {"RETRY": 4 + 3, "WAITING_FOR_APPROVAL": 3}
+    waiting = {"RETRY": 4 + 3, "WAITING_FOR_APPROVAL": 3}
+    eventually(lambda: family.states() == waiting, what="the leaves wait, and all above")
     if point is None:
         _people_see_the_family(family, job_id)
     done = run_cli(
