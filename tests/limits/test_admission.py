@@ -14,6 +14,7 @@ from cortex.domain.job_limits import Concurrency, Rate
 from cortex.store import jobs, limits, queues, tasks
 from cortex.store.tasks import has_work
 from tests.limits.conftest import TYPE, Stage
+from tests.sql.test_approval_plans import touched
 from tests.support.at_once import at_once
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import move_clock, new_id, seeded_random
@@ -285,6 +286,18 @@ def test_removed_limits_let_all_go(stage: Stage) -> None:
     assert len(stage.claim()) == 1
     assert stage.holds() == {}
     assert sql(stage.dsn, "SELECT FROM cortex.limited_type") == []
+
+
+@pytest.mark.parametrize("statistics", ["none yet", "fresh"])
+def test_pass_reads_no_more_however_many_jobs_wait(stage: Stage, statistics: str) -> None:
+    stage.declare(Concurrency(2, key="customer"))
+    stage.submit_many(3_000, ANA)
+    stage.submit_many(3_000, LI)
+    assert len(stage.claim()) == 4
+    if statistics == "fresh":
+        sql(stage.dsn, "ANALYZE")
+    found = touched(stage.dsn, "SELECT * FROM cortex_worker.admit(500)")
+    assert found.rows <= 50
 
 
 def test_ten_thousand_limited_jobs_are_one_call(stage: Stage) -> None:
