@@ -4897,7 +4897,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.step_publishes() FROM PUBLIC;
 
-CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'message'::text) EXECUTE FUNCTION cortex.step_publishes();
+CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'message'::text AND new.attempt > 0) EXECUTE FUNCTION cortex.step_publishes();
 
 -- Which clients wait right now for the end of which jobs: these ends are notified. Transient, lost in a crash.
 CREATE UNLOGGED TABLE cortex.waiting_client (

@@ -519,8 +519,9 @@ BEGIN
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $$;
+-- Attempt 0: the job continues another one, which has published it.
 CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step
-    FOR EACH ROW WHEN (NEW.kind = 'message') EXECUTE FUNCTION cortex.step_publishes();
+    FOR EACH ROW WHEN (NEW.kind = 'message' AND NEW.attempt > 0) EXECUTE FUNCTION cortex.step_publishes();
 
 REVOKE EXECUTE ON FUNCTION
     cortex.announce_approval(cortex.approval, text, uuid, text), cortex.remind_approvals(int),

@@ -17,11 +17,12 @@ from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.webhooks import is_authentic
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.outbox import leases
-from cortex.store import breakers, tasks
+from cortex.store import breakers, dead_letters, tasks
 from cortex.store.background import outbox
+from cortex.store.dead_letters import Resubmission
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
-from tests.support.records.rows import job_row, move_clock
+from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.records.sending import (
     BUDGET,
     SECRETS,
@@ -330,6 +331,24 @@ async def test_a_job_publishes_once_however_often_it_runs(bench: Bench, database
         ("message", "publish order.paid"),
         ("message", "publish order.paid#2"),
     ]
+
+
+async def test_a_retried_job_does_not_publish_again(bench: Bench, database: str) -> None:
+    await bench.start_committing()
+    await subscribe(bench, {"channel": "log"})
+
+    async def work(ctx: Context) -> None:
+        await ctx.publish("order.paid", {"number": 1})
+        raise RejectedError("no")
+
+    bench.handle(work)
+    (claim,) = await bench.claimed()
+    bench.run(claim)
+    await bench.running.wait_until_empty()
+    retried = Resubmission(job_id=claim.lease.job_id, new_id=new_id())
+    await bench.port(dead_letters.resubmit, [retried], by="ana", reason="mended")
+    assert sql(database, "SELECT count(*) FROM cortex.job_step WHERE attempt = 0")[0][0] == 1
+    assert [row.payload for row in await rows(bench)] == [{"number": 1}], "its step was copied"
 
 
 @pytest.mark.parametrize("topic", ["job.failed", "Order", "a b"])
