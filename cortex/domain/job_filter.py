@@ -548,6 +548,10 @@ class JobSituation:
     """A failed job was retried or discarded before; None: no new job can continue it."""
 
 
+_WOULD_WAIT_AGAIN: Final = (Wait.SLEEP, Wait.BATCH, Wait.SIGNAL, Wait.CHILD, Wait.ASKS)
+"""What another attempt would find as it is, also beside a time-out."""
+
+
 def why_not_cancel(status: JobStatus) -> Refusal | None:
     """Return why a job cannot be cancelled; None if it can."""
     return Refusal.ENDED if status.is_terminal else None
@@ -568,7 +572,7 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
         if job.is_unfit or (is_between and job.is_later):
             return None
         refusal = Refusal.CODE if job.waiting_on == CODE else Refusal.DUE
-    elif job.waiting_on in (SLEEP, BATCH):  # it would wait again
+    elif wait_of(job.status, job.waiting_on) in _WOULD_WAIT_AGAIN:
         refusal = Refusal.WAITING
     else:
         is_for_person = (job.waiting_on or "").startswith(PERSON)
