@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 import attrs
 
 from cortex.domain.errors import UsageError
+from cortex.domain.option_check import checked_seconds
 from cortex.domain.token import CALLBACK_PREFIX
 
 PATH: Final = "/callbacks/{callback_id}"
@@ -104,13 +105,8 @@ def digest_of_callback(text: str) -> bytes | None:
 
 def checked_expiry(expires: float | timedelta, *, what: str) -> float:
     """Return the seconds for which a URL is good. Raises `UsageError` that names `what`."""
-    low, high = EXPIRES_S
-    seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
-    if type(seconds) not in (int, float):
-        raise UsageError(f"{what}: expires is {expires!r:.40}, not seconds or a timedelta")
-    if not low <= seconds <= high:
-        raise UsageError(f"{what}: expires {seconds:g} s is not from {low:g} to {high:.0f} s")
-    return float(seconds)
+    low_s, high_s = EXPIRES_S
+    return checked_seconds(expires, f"{what}: expires", low_s=low_s, high_s=high_s)
 
 
 def _name_of(secret: str) -> str:

@@ -1,9 +1,11 @@
 """Limits that are no settings.
 
 Of size: the most bytes of each thing that one job may put into the record. Every pod must be able
-to read what another has written. Of threads: how many a process has, and may lose.
+to read what another has written. Of threads: how many a process has, and may lose. Of numbers: see
+`number_of`.
 """
 
+import math
 from typing import Final
 
 from attrs import frozen
@@ -76,3 +78,13 @@ LOST_SHARE: Final = 0.9
 def is_worn_out(threads_lost: int) -> bool:
     """Return whether a pod has left so many threads behind that it drains."""
     return threads_lost >= LOST_SHARE * THREADS_MAX
+
+
+def number_of(value: object) -> float | None:
+    """Return a number as a float, infinite if none is as large; None for what is no number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

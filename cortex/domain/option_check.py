@@ -1,10 +1,10 @@
 """Checks of the options with which a program or a job submits jobs."""
 
-import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cortex.domain.errors import UsageError
+from cortex.domain.limits import number_of
 from cortex.domain.policy import NAME_MAX
 from cortex.domain.redaction import storable
 
@@ -32,8 +32,25 @@ def check_whole(name: str, value: object, low: int, high: int) -> None:
 
 def check_delay(value: object, most_s: float) -> None:
     """Raise `UsageError` for what is neither None nor a number of seconds up to `most_s`."""
-    if value is not None and not (_is_number(value) and 0 <= float(value) <= most_s):  # type: ignore[arg-type]
-        raise UsageError(f"delay {value!r:.80} is not 0 to {most_s:.0f} seconds")
+    if value is None:
+        return
+    seconds = number_of(value)
+    if seconds is None or not 0 <= seconds <= most_s:
+        shown = repr(value)[:80] if seconds is None else f"{seconds:g}"
+        raise UsageError(f"delay {shown} is not 0 to {most_s:.0f} seconds")
+
+
+def checked_seconds(value: object, what: str, *, low_s: float, high_s: float) -> float:
+    """Return a time in seconds, given in seconds or as a timedelta.
+
+    Raises `UsageError` that names `what` for anything else, and beyond these bounds.
+    """
+    seconds = number_of(value.total_seconds() if isinstance(value, timedelta) else value)
+    if seconds is None:
+        raise UsageError(f"{what} is {value!r:.60}, not seconds or a timedelta")
+    if not low_s <= seconds <= high_s:
+        raise UsageError(f"{what} {seconds:g} s is not from {low_s:g} to {high_s:.0f} s")
+    return seconds
 
 
 def check_tags(tags: object) -> None:
@@ -55,9 +72,3 @@ def check_instant(name: str, value: object) -> None:
         )
     if not EARLIEST <= value <= LATEST:
         raise UsageError(f"{name} {value} is not an instant of the years 1 to 9999")
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return math.isfinite(value)

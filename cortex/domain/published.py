@@ -1,11 +1,10 @@
 """What a job shows of itself while it runs: a small state, and how far it has come."""
 
-import math
 from typing import Any, Final
 
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.hot import hot
-from cortex.domain.limits import KIB, MIB, SizeLimit
+from cortex.domain.limits import KIB, MIB, SizeLimit, number_of
 from cortex.domain.redaction import secret_in, storable
 
 STATE_KEYS_MAX: Final = 64
@@ -45,10 +44,11 @@ class JobProgress:
 def checked_progress(done: Any, total: Any, unit: Any) -> JobProgress:
     """Return a progress. Raises `InvalidValueError` unless 0 <= done <= total."""
     for name, value in (("done", done), ("total", total)):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not 0 <= value <= _COUNT_MAX:
+        number = number_of(value)
+        if number is None or not 0 <= number <= _COUNT_MAX:
+            shown = repr(value)[:40] if number is None else f"{number:g}"
             raise InvalidValueError(
-                f"progress: {name} is {value!r:.40}, not a number from 0 to {_COUNT_MAX:.0e}",
+                f"progress: {name} is {shown}, not a number from 0 to {_COUNT_MAX:.0e}",
                 hint="write: ctx.progress(3, 10, 'pages')",
             )
     if done > total:

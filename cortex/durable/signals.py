@@ -16,17 +16,17 @@ from cortex.domain.canonical import parse
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import InvalidSignalError, InvalidValueError, TimedOutError, UsageError
 from cortex.domain.job import StepKind
+from cortex.domain.option_check import checked_seconds
 from cortex.domain.phrases import utc_time
 from cortex.domain.policy import DELAY_MAX_S
+from cortex.domain.signals import check_key, check_name
 from cortex.domain.waiting import SIGNAL
 from cortex.domain.waits import SignalWait
 from cortex.durable.attempt import Attempt
-from cortex.durable.codec import input_of, refuse_unstorable
+from cortex.durable.codec import input_of
 from cortex.durable.results import ResultType, result_type_of
 from cortex.durable.step_outcome import StepOutcome
 
-NAME_CHARS_MAX: Final = 100
-KEY_CHARS_MAX: Final = 500
 UNTIL: Final = "until"
 """Name of the part of a step that records until when it waits."""
 
@@ -60,12 +60,14 @@ class Reception:
         timeout: float | timedelta | None,
         default: Any,
     ) -> "Reception":
-        """Return the terms. Raises `InvalidValueError` or `UsageError` for impossible ones."""
-        _check_text(name, "the name of a signal", NAME_CHARS_MAX)
+        """Return the terms. Raises `UsageError` for impossible ones."""
+        check_name(name)
         what = f"signal {name!r}"
         if key is not None:
-            _check_text(key, f"the key of {what}", KEY_CHARS_MAX)
-        timeout_s = None if timeout is None else _seconds(timeout, what)
+            check_key(key)
+        timeout_s = None
+        if timeout is not None:
+            timeout_s = checked_seconds(timeout, f"{what}: timeout", low_s=0, high_s=DELAY_MAX_S)
         if timeout_s is None and default is not NO_DEFAULT:
             raise UsageError(f"{what} has a default and no timeout", hint="give it a timeout=")
         return cls(
@@ -75,27 +77,6 @@ class Reception:
             default=default,
             type=None if of_type is None else result_type_of(of_type, what),
         )
-
-
-def _check_text(text: Any, what: str, chars_max: int) -> None:
-    if not isinstance(text, str):
-        raise InvalidValueError(f"{what} is not text: {text!r:.40}")
-    if not 1 <= len(text) <= chars_max:
-        raise InvalidValueError(
-            f"{what} has {len(text)} characters, outside 1 to {chars_max}: {text[:40]!r}"
-        )
-    if not text.isprintable():
-        raise InvalidValueError(f"{what} has characters that cannot be printed: {text[:40]!r}")
-    refuse_unstorable(text, what)
-
-
-def _seconds(timeout: float | timedelta, what: str) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if type(seconds) not in (int, float):
-        raise UsageError(f"{what}: timeout is {timeout!r:.60}, not seconds or a timedelta")
-    if not 0 <= seconds <= DELAY_MAX_S:
-        raise UsageError(f"{what}: timeout {seconds:g} s is not from 0 to {DELAY_MAX_S:.0f} s")
-    return float(seconds)
 
 
 async def receive(attempt: Attempt, key: str, until_key: str, reception: Reception) -> Any:

@@ -11,6 +11,7 @@ import trio
 
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import UsageError
+from cortex.domain.limits import number_of
 from cortex.domain.policy import DELAY_MAX_S
 from cortex.domain.waiting import SLEEP
 from cortex.durable.codec import StepInput, input_of
@@ -19,12 +20,23 @@ SHORT_S: Final = 5.0
 """A shorter rest stays in memory: that costs less than to leave the pod and come back."""
 
 
-def length_of(name: str, *, seconds: float, minutes: float, hours: float, days: float) -> timedelta:
-    """Return the length of a timer. Raises `UsageError` unless it is from 0 to ten years."""
-    length_s = seconds + 60 * minutes + 3_600 * hours + 86_400 * days
+def length_of(name: str, **counts: float) -> timedelta:
+    """Return the length of a timer of so many `seconds`, `minutes`, `hours` and `days`.
+
+    Raises `UsageError` unless it is from 0 to ten years.
+    """
+    length_s = 0.0
+    for unit, count in counts.items():
+        number = number_of(count)
+        if number is None:
+            raise UsageError(f"timer {name!r}: {unit} is {count!r:.60}, not a number")
+        length_s += number * _UNITS_S[unit]
     if not 0 <= length_s <= DELAY_MAX_S:
         raise UsageError(f"timer {name!r}: {length_s:g} s is not from 0 to {DELAY_MAX_S:.0f} s")
     return timedelta(seconds=length_s)
+
+
+_UNITS_S: Final = {"seconds": 1.0, "minutes": 60.0, "hours": 3_600.0, "days": 86_400.0}
 
 
 def timer_input(length: timedelta) -> StepInput:
@@ -59,11 +71,16 @@ async def sleep_until(
 ) -> None:
     """Return once the instant has passed. Raises `Suspended` if that takes over `short_s` seconds.
 
-    `name` is the reason that people see. Raises `UsageError` for an instant without a time zone.
+    `name` is the reason that people see. Raises `UsageError` for what is no instant with a time
+    zone, and for one that is more than ten years ahead.
     """
+    if not isinstance(instant, datetime):
+        raise UsageError(f"timer {name!r}: {instant!r:.60} is not a datetime")
     if instant.tzinfo is None:
         raise UsageError(f"timer {name!r}: {instant.isoformat()} has no time zone")
     left_s = (instant - await clock.now()).total_seconds()
+    if left_s > DELAY_MAX_S:
+        raise UsageError(f"timer {name!r}: {instant.isoformat()} is more than ten years ahead")
     if left_s > (0.0 if _is_outside.get() else short_s):
         raise Suspended(SLEEP, name, delay_s=left_s)
     if left_s > 0:

@@ -147,6 +147,7 @@ def test_the_schema_of_a_class_lets_senders_add_fields() -> None:
 UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"expires": 0}, "callback 'paid': expires 0 s is not from 1 to 31622400 s"),
     ({"expires": float("nan")}, "callback 'paid': expires nan s is not from 1"),
+    ({"expires": 10**400}, "callback 'paid': expires inf s is not from 1"),
     ({"expires": "1h"}, "callback 'paid': expires is '1h', not seconds or a timedelta"),
     ({"expires": True}, "callback 'paid': expires is True, not seconds or a timedelta"),
     ({"schema": {"type": "text"}}, "callback 'paid': schema at type is 'text'"),

@@ -173,6 +173,7 @@ def _many(ctx: Context) -> None:
         (lambda ctx: ctx.progress(-1, 3), "progress: done is -1, not a number from 0"),
         (lambda ctx: ctx.progress(math.nan, 3), "progress: done is nan, not a number"),
         (lambda ctx: ctx.progress(1, math.inf), "progress: total is inf, not a number"),
+        (lambda ctx: ctx.progress(10**400, 1), "progress: done is inf, not a number"),
         (lambda ctx: ctx.progress(4, 3), "progress: done is 4, more than the total of 3"),
         (lambda ctx: ctx.progress("1", 3), "progress: done is '1', not a number"),
         (lambda ctx: ctx.progress(1, 3, "x" * 41), "progress: unit is"),

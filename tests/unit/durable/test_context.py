@@ -1,7 +1,8 @@
 """A handler's context: steps, model and tool calls, many of them at once."""
 
+import re
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -493,15 +494,35 @@ async def test_a_long_sleep_suspends_until_the_instant_fixed_at_first(
     assert trio.current_time() == pytest.approx(2)
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12, 10**400])
 async def test_a_timer_has_a_length_that_can_be_waited_for(seconds: float) -> None:
     with pytest.raises(UsageError, match=r"timer 'rest': .* s is not from 0 to"):
         await a_context().sleep("rest", seconds)
 
 
+@pytest.mark.parametrize("hours", ["5", None, True, timedelta(hours=1)])
+async def test_a_timer_has_a_length_in_numbers(hours: Any) -> None:
+    with pytest.raises(UsageError, match=r"timer 'rest': hours is .*, not a number"):
+        await a_context().sleep("rest", hours=hours)
+
+
 async def test_a_timer_needs_an_instant_with_a_time_zone() -> None:
     with pytest.raises(UsageError, match="has no time zone"):
         await a_context().sleep_until("rest", datetime(2026, 1, 1))  # noqa: DTZ001 -- the point
+
+
+@pytest.mark.parametrize(
+    "instant, message",
+    [
+        (datetime(9999, 1, 1, tzinfo=UTC), "timer 'rest': 9999-01-01T00:00:00+00:00 is more than"),
+        ("tomorrow", "timer 'rest': 'tomorrow' is not a datetime"),
+    ],
+)
+async def test_a_timer_ends_at_an_instant_that_can_be_waited_for(
+    instant: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        await a_context().sleep_until("rest", instant)
 
 
 async def test_the_first_of_several_timers_wakes_the_job_on_time(autojump_clock: object) -> None:
