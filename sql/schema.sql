@@ -1173,6 +1173,10 @@ BEGIN
     FROM after n CROSS JOIN LATERAL (
         SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
     WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
+    -- See 0034_limits.sql.
+    IF EXISTS (SELECT FROM after WHERE state = 'LOCKED' AND is_admitted) THEN
+        PERFORM cortex_worker.count_begun(ARRAY(SELECT n.job_id FROM after n WHERE n.state = 'LOCKED' AND n.is_admitted));
+    END IF;
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
@@ -6785,7 +6789,7 @@ CREATE INDEX job_limit_type ON cortex.job_limit USING btree (type, place);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.job_limit TO cortex_runtime;
 GRANT SELECT ON cortex.job_limit TO cortex_reader;
 
--- The places that jobs hold in limits of how many run at once. Each is deleted with the task of its job.
+-- The places that jobs hold in limits of how many run at once, and until they begin, in limits per time. Each is deleted with the task of its job at the latest.
 CREATE TABLE cortex_worker.limit_hold (
     job_id uuid NOT NULL,  -- The job.
     limit_id integer NOT NULL,  -- The limit.
@@ -6949,15 +6953,29 @@ CREATE FUNCTION cortex_worker.hold_new_tasks()
 AS $function$
 DECLARE
     jobs uuid[];
+    number int;
 BEGIN
-    IF NOT EXISTS (SELECT FROM cortex.limited_type WHERE holds) THEN
+    IF NOT EXISTS (SELECT FROM cortex.limited_type WHERE holds) AND NOT EXISTS (SELECT FROM inserted WHERE NOT is_admitted)
+    THEN
         RETURN NULL;
     END IF;
     -- The type is the first word of what a task is called.
     jobs := ARRAY(SELECT i.job_id FROM inserted i
-                  JOIN cortex.limited_type l ON l.type = split_part(i.task, ' ', 1) AND l.holds);
-    IF jobs <> '{}' AND cortex_worker.hold_tasks(jobs) > 0 THEN
+                  WHERE NOT i.is_admitted OR EXISTS (
+                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds));
+    IF jobs = '{}' THEN
+        RETURN NULL;
+    END IF;
+    number := cortex_worker.hold_tasks(jobs);
+    IF number > 0 THEN
         PERFORM pg_notify('cortex_limit', '');
+    END IF;
+    IF number < cardinality(jobs) THEN
+        -- The limits were removed since the submit read them: nothing would let these through.
+        UPDATE cortex_worker.task t
+        SET is_admitted = NULL, state = CASE t.state WHEN 'HELD' THEN 'READY' ELSE t.state END
+        WHERE t.job_id = ANY (jobs) AND NOT t.is_admitted AND t.limit_keys IS NULL;
+        PERFORM pg_notify('cortex_task', 'ready');
     END IF;
     RETURN NULL;
 END $function$;
@@ -6977,6 +6995,25 @@ BEGIN
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.free_places() FROM PUBLIC;
+
+-- Counts jobs that begin in the limits per time that let them through. Called by the trigger of claims only.
+CREATE FUNCTION cortex_worker.count_begun(jobs uuid[])
+ RETURNS void
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH begun AS (
+    DELETE FROM cortex_worker.limit_hold h USING cortex.job_limit l
+    WHERE h.job_id = ANY (jobs) AND l.id = h.limit_id AND l.unit = 'jobs'
+    RETURNING l.id, h.key, l.per
+)
+INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
+SELECT b.id, b.key, cortex_worker.slice_at(b.per, cortex.now()), count(*)
+FROM begun b GROUP BY b.id, b.key, b.per
+-- In this order, so that two claims do not deadlock.
+ORDER BY b.id, b.key
+ON CONFLICT ON CONSTRAINT limit_use_pkey DO UPDATE SET used = u.used + excluded.used $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.count_begun(uuid[]) FROM PUBLIC;
 
 CREATE TRIGGER task_frees_places AFTER DELETE ON cortex_worker.task FOR EACH ROW WHEN (old.is_admitted) EXECUTE FUNCTION cortex_worker.free_places();
 
@@ -7159,10 +7196,9 @@ BEGIN
             ON g.type = l.turn[1] AND g.unit <> 'tokens' AND (g.unit = 'running' OR l.fresh = 1)
     ), gate AS MATERIALIZED (
         SELECT g.gate AS n, g.id, g.key, g.per,
-               g.amount - CASE g.unit WHEN 'running' THEN (
+               g.amount - CASE g.unit WHEN 'running' THEN 0 ELSE cortex_worker.used_of(g.id, g.key, g.per) END - (
                    SELECT pg_catalog.count(*) FROM (
-                       SELECT FROM cortex_worker.limit_hold h WHERE h.limit_id = g.id AND h.key = g.key LIMIT g.amount) h)
-               ELSE cortex_worker.used_of(g.id, g.key, g.per) END AS room
+                       SELECT FROM cortex_worker.limit_hold h WHERE h.limit_id = g.id AND h.key = g.key LIMIT g.amount) h) AS room
         FROM (SELECT DISTINCT k.gate, k.id, k.key, k.unit, k.per, k.amount FROM link k WHERE k.gate IS NOT NULL) g
     ), room AS MATERIALIZED (
         SELECT coalesce(array_agg(g.room ORDER BY g.n), '{}') AS rooms, array_agg(g.id ORDER BY g.n) AS limit_ids,
@@ -7214,17 +7250,12 @@ BEGIN
             FROM chosen c WHERE t.job_id = c.job_id AND t.state = 'HELD'
             RETURNING t.job_id, c.keys, c.fresh
         ), taken AS MATERIALIZED (
-            SELECT a.job_id, a.fresh, l.id, l.unit, l.per, a.keys[3 + l.place] AS key
+            SELECT a.job_id, a.fresh, l.id, l.unit, a.keys[3 + l.place] AS key
             FROM let_through a JOIN cortex.job_limit l ON l.type = a.keys[1] AND l.unit <> 'tokens'
         ), held AS (
             INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
-            SELECT k.job_id, k.id, k.key FROM taken k WHERE k.unit = 'running'
-        ), used AS (
-            -- Once for each job: one that has begun has been counted.
-            INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
-            SELECT k.id, k.key, cortex_worker.slice_at(k.per, cortex.now()), pg_catalog.count(*)
-            FROM taken k WHERE k.unit = 'jobs' AND k.fresh = 1 GROUP BY k.id, k.key, k.per
-            ON CONFLICT (limit_id, key, began_at) DO UPDATE SET used = u.used + excluded.used
+            -- In limits per time once for each job: one that has begun has been counted.
+            SELECT k.job_id, k.id, k.key FROM taken k WHERE k.unit = 'running' OR k.fresh = 1
         ), hinted AS (
             SELECT pg_notify('cortex_task', 'ready') FROM (SELECT FROM let_through LIMIT 1) a
         )
@@ -7233,7 +7264,10 @@ BEGIN
     PERFORM cortex_worker.note_turns(
         seen.turns, seen.keys, shared.grants, array_remove(seen.cut, NULL),
         CASE WHEN seen.is_cut AND NOT shared.was_full THEN cardinality(seen.turns) ELSE shared.last_served END);
-    SELECT extract(epoch FROM min(cortex_worker.room_at(g.id, g.key, g.per)) - cortex.now()) INTO room_in_s
+    -- What has a place and has not begun may begin now, and counts from then on.
+    SELECT extract(epoch FROM min(least(
+        cortex_worker.room_at(g.id, g.key, g.per),
+        cortex.now() + cortex_worker.span_of(g.per) + cortex_worker.span_of(g.per) / 60)) - cortex.now()) INTO room_in_s
     FROM unnest(seen.limit_ids, seen.gate_keys, seen.pers, shared.rooms) AS g(id, key, per, room)
     WHERE g.per IS NOT NULL AND g.room <= 0;
     RETURN QUERY SELECT done, false, CASE WHEN seen.is_cut THEN 0 ELSE room_in_s END;
@@ -7282,9 +7316,8 @@ SELECT jsonb_build_object(
         SELECT FROM cortex_worker.task t WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys LIMIT most) t),
     'limits', (SELECT jsonb_agg(jsonb_build_object(
             'name', l.name, 'key', l.key, 'value', l.value, 'unit', l.unit, 'per', l.per, 'amount', l.amount,
-            'used', CASE l.unit WHEN 'running' THEN (SELECT count(*) FROM cortex_worker.limit_hold h
-                                                     WHERE h.limit_id = l.id AND h.key = l.value)
-                    ELSE cortex_worker.used_of(l.id, l.value, l.per) END,
+            'used', CASE l.unit WHEN 'running' THEN 0 ELSE cortex_worker.used_of(l.id, l.value, l.per) END
+                    + (SELECT count(*) FROM cortex_worker.limit_hold h WHERE h.limit_id = l.id AND h.key = l.value),
             'room_at', CASE WHEN l.unit <> 'running' THEN cortex_worker.room_at(l.id, l.value, l.per) END) ORDER BY l.place)
         FROM (SELECT l.*, task.limit_keys[3 + l.place] AS value FROM cortex.job_limit l
               WHERE l.type = task.limit_keys[1] AND l.unit <> 'tokens' AND (l.unit = 'running' OR task.attempt = 0)) l))
@@ -7367,6 +7400,15 @@ DECLARE
 BEGIN
     SELECT array_agg(l.name ORDER BY l.place) FILTER (WHERE l.unit <> 'tokens') INTO before_keys
     FROM cortex.job_limit l WHERE l.type = of_type;
+    IF EXISTS (
+        SELECT FROM cortex.job_limit l WHERE l.type = of_type AND NOT EXISTS (
+            SELECT FROM jsonb_array_elements(wanted) AS w(l)
+            WHERE w.l->>'unit' = l.unit AND w.l->>'per' IS NOT DISTINCT FROM l.per AND w.l->>'key' IS NOT DISTINCT FROM l.key))
+    THEN
+        -- Whoever ends or begins a job has its task, and then writes its places: those go with their limit.
+        PERFORM FROM cortex_worker.task t
+        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted ORDER BY t.job_id FOR UPDATE;
+    END IF;
     INSERT INTO cortex.limited_type AS t (type, spec, holds) VALUES (of_type, wanted, are_held)
     ON CONFLICT (type) DO UPDATE SET spec = excluded.spec, holds = excluded.holds, changed_at = cortex.now();
     WITH declared AS MATERIALIZED (
@@ -7430,18 +7472,20 @@ BEGIN
     FROM task JOIN cortex.job_record j ON j.id = task.job_id
     JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     WHERE t.job_id = task.job_id;
-    -- Jobs that run count from now on, even if there are more than the limit permits.
+    -- Jobs that run count from now on, even if there are more than the limit permits; what is yet to begin, per time, too.
     WITH task AS MATERIALIZED (
-        SELECT t.job_id FROM cortex_worker.task t
+        SELECT t.job_id, t.attempt = 0 AS is_fresh FROM cortex_worker.task t
         WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted
         ORDER BY t.job_id FOR UPDATE OF t
     ), keyed AS MATERIALIZED (
-        SELECT j.id AS job_id, cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
+        SELECT j.id AS job_id, task.is_fresh,
+               cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
         FROM task JOIN cortex.job_record j ON j.id = task.job_id
         JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     )
     INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
-    SELECT k.job_id, l.id, k.keys[3 + l.place] FROM keyed k JOIN cortex.job_limit l ON l.type = of_type AND l.unit = 'running'
+    SELECT k.job_id, l.id, k.keys[3 + l.place]
+    FROM keyed k JOIN cortex.job_limit l ON l.type = of_type AND (l.unit = 'running' OR l.unit = 'jobs' AND k.is_fresh)
     ON CONFLICT DO NOTHING;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.take_in(text) FROM PUBLIC;
@@ -7542,12 +7586,20 @@ BEGIN
     PERFORM FROM cortex_worker.task t WHERE t.job_id = of_job FOR UPDATE;
     UPDATE cortex_worker.task t
     SET run_at = CASE WHEN t.state = 'HELD' THEN t.run_at ELSE due END,
-        -- What is due stays as it is; what waits for a limit has been due.
-        state = (CASE WHEN due <= cortex.now() OR t.state = 'HELD' THEN t.state::text
+        -- Limits may count by what changes: it asks for its places again.
+        is_admitted = CASE WHEN t.is_admitted THEN false ELSE t.is_admitted END, pause = NULL,
+        -- What is due stays as it is; what waits for a limit has been due. Of what is paused, the next pass sees it.
+        state = (CASE WHEN t.state = 'HELD' THEN 'HELD'
+                      WHEN due > cortex.now() THEN CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED' ELSE 'LATER' END
+                      WHEN t.state = 'READY' THEN CASE WHEN t.is_admitted THEN 'HELD' ELSE 'READY' END
                       WHEN t.queue_name IS NOT NULL THEN 'QUEUED' ELSE 'LATER' END)::cortex_worker.task_state
-    WHERE t.job_id = of_job AND t.attempt = 0 AND t.state IN ('LATER', 'QUEUED', 'HELD', 'READY');
+    WHERE t.job_id = of_job AND t.attempt = 0 AND t.state <> 'LOCKED';
     IF NOT FOUND THEN
         RETURN false;
+    END IF;
+    DELETE FROM cortex_worker.limit_hold h WHERE h.job_id = of_job;
+    IF FOUND THEN
+        PERFORM pg_notify('cortex_limit', '');
     END IF;
     UPDATE cortex.job_record j SET payload = coalesce(to_payload, '{}'), run_at = due WHERE j.id = of_job;
     -- Its limits may count by what has changed.
@@ -7574,6 +7626,13 @@ BEGIN
     END LOOP;
     RETURN left(shown, 200);
 END $function$;
+
+-- The key of a job of a type with a rule.
+CREATE FUNCTION cortex_worker.rule_key(type text, tenant text, arguments text[], payload jsonb)
+ RETURNS bytea
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN sha256(convert_to((jsonb_build_array(type, tenant, (SELECT jsonb_agg((rule_key.payload -> a.name) ORDER BY a.i) AS jsonb_agg FROM unnest(rule_key.arguments) WITH ORDINALITY a(name, i))))::text, 'UTF8'::name));
 
 -- The strict queue in which the jobs of a singleton take turns.
 CREATE FUNCTION cortex_worker.queue_of_key(key bytea)
@@ -7623,16 +7682,13 @@ BEGIN
     FOR one IN
         SELECT b.n::int AS n, b.id, b.payload, b.tenant, b.queue_name, b.run_at, b.job_key, r.type, r.kind, r.on_conflict,
                r.period_s * interval '1 second' AS period, r.longest_s * interval '1 second' AS longest,
-               sha256(convert_to(jsonb_build_array(r.type, b.tenant, v.list)::text, 'UTF8')) AS key,
+               cortex_worker.rule_key(r.type, b.tenant, r.arguments, b.payload) AS key,
                cortex_worker.shown_key(r.key, r.arguments, b.payload) AS shown
         FROM (SELECT a.*, coalesce(a.given_tenant, 'default') AS tenant FROM (
                   SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload,
                          unnest(tenants) AS given_tenant, unnest(queue_names) AS queue_name, unnest(run_ats) AS run_at,
                          unnest(job_keys) AS job_key, generate_subscripts(ids, 1) AS n) a) b
         JOIN cortex.submit_rule r ON r.type = b.type
-        CROSS JOIN LATERAL (
-            SELECT jsonb_agg(b.payload->a.name ORDER BY a.i) AS list
-            FROM unnest(r.arguments) WITH ORDINALITY AS a(name, i)) v
         WHERE b.id IS NOT NULL
         ORDER BY key, b.n
     LOOP
@@ -7733,6 +7789,60 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.apply_rules(uuid[],text[],jsonb[],text[],text[],timestamp with time zone[],text[]) TO cortex_runtime;
+
+-- The queue of a job that continues another one: that of its key, if its type is a singleton.
+CREATE FUNCTION cortex_worker.retry_queue(of_type text, tenant text, queue_name text, payload jsonb)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce((
+    SELECT cortex_worker.queue_of_key(cortex_worker.rule_key(r.type, retry_queue.tenant, r.arguments, retry_queue.payload))
+    FROM cortex.submit_rule r
+    WHERE r.type = of_type AND r.kind = 'singleton' AND retry_queue.payload ?& r.arguments), queue_name) $function$;
+
+-- Refuses other payloads of retries that lack the key of a limit or of a singleton, and keeps the strict queues in which retried singletons take turns.
+CREATE FUNCTION cortex.check_retries(of_jobs uuid[], new_ids uuid[], others jsonb[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    wrong text;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.limited_type) AND array_remove(others, NULL) <> '{}' THEN
+        PERFORM cortex.refuse_without_limit_key(
+            array_agg(j.type), array_agg(o.payload), array_agg(a.name), array_agg(j.tenant), array_agg(j.queue_name))
+        FROM unnest(of_jobs, others) AS o(id, payload) JOIN cortex.job_record j ON j.id = o.id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id WHERE o.payload IS NOT NULL;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.submit_rule r WHERE r.kind = 'singleton') THEN
+        RETURN;
+    END IF;
+    SELECT format('job type "%s" is a %s by %s: its payload has no "%s"', r.type, r.kind, r.key, a.name) INTO wrong
+    FROM unnest(of_jobs, others) AS o(id, payload) JOIN cortex.job_record j ON j.id = o.id
+    JOIN cortex.submit_rule r ON r.type = j.type AND r.kind = 'singleton' CROSS JOIN unnest(r.arguments) AS a(name)
+    WHERE NOT o.payload ? a.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'give the argument: the key is made of it';
+    END IF;
+    WITH single AS MATERIALIZED (
+        SELECT cortex_worker.rule_key(r.type, j.tenant, r.arguments, p.payload) AS key, o.new_id, r.type, j.tenant,
+               cortex_worker.shown_key(r.key, r.arguments, p.payload) AS shown
+        FROM unnest(of_jobs, new_ids, others) AS o(id, new_id, payload) JOIN cortex.job_record j ON j.id = o.id
+        JOIN cortex.submit_rule r ON r.type = j.type AND r.kind = 'singleton'
+        CROSS JOIN LATERAL (SELECT coalesce(o.payload, j.payload) AS payload) p
+        WHERE p.payload ?& r.arguments ORDER BY key
+    ), named AS (
+        INSERT INTO cortex.submit_key (id, type, tenant, key, job_id, since, until)
+        SELECT s.key, s.type, s.tenant, s.shown, s.new_id, cortex.now(), cortex.now() + interval '1 hour' FROM single s
+        ON CONFLICT DO NOTHING
+    )
+    INSERT INTO cortex_worker.strict_queue (queue, set_by) SELECT cortex_worker.queue_of_key(s.key), 'singleton' FROM single s
+    ON CONFLICT DO NOTHING;
+END $function$;
 
 -- The children of jobs: submitted once by a step of a lineage, however often its attempts, or a job that continues it, come to that step.
 CREATE TABLE cortex.job_child (

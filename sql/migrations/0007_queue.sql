@@ -257,6 +257,10 @@ BEGIN
     FROM after n CROSS JOIN LATERAL (
         SELECT h.new FROM cortex.job_history h WHERE h.job_id = n.job_id ORDER BY h.id DESC LIMIT 1) latest
     WHERE n.state = 'LOCKED' AND latest.new <> 'RUNNING';
+    -- See 0034_limits.sql.
+    IF EXISTS (SELECT FROM after WHERE state = 'LOCKED' AND is_admitted) THEN
+        PERFORM cortex_worker.count_begun(ARRAY(SELECT n.job_id FROM after n WHERE n.state = 'LOCKED' AND n.is_admitted));
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task

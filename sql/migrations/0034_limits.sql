@@ -2,6 +2,8 @@
 --
 -- A task of a limited type is HELD until there is room for its keys in every limit of its type. Then it takes its places,
 -- and keeps them until it is deleted: over attempts and deaths of pods, but not while its job sleeps, waits or has ended.
+-- In a limit per time, a place lasts until the job begins; then that is counted, by the claim. So jobs that were let
+-- through while no pod was free do not all begin at once, beyond the limit.
 -- Whoever deletes a task frees its places in the same transaction, by the trigger below; nobody else does. So places are
 -- neither freed early nor left behind. Only cortex_worker.admit takes places, in one process at a time.
 
@@ -59,7 +61,8 @@ CREATE TABLE cortex_worker.limit_hold (
     PRIMARY KEY (job_id, limit_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 2000);
 COMMENT ON TABLE cortex_worker.limit_hold IS
-    'The places that jobs hold in limits of how many run at once. Each is deleted with the task of its job.';
+    'The places that jobs hold in limits of how many run at once, and until they begin, in limits per time. Each is deleted '
+    'with the task of its job at the latest.';
 COMMENT ON COLUMN cortex_worker.limit_hold.job_id IS 'The job.';
 COMMENT ON COLUMN cortex_worker.limit_hold.limit_id IS 'The limit.';
 COMMENT ON COLUMN cortex_worker.limit_hold.key IS 'Its key in that limit; empty: the limit has none, or the payload does not name it.';
@@ -227,15 +230,29 @@ CREATE FUNCTION cortex_worker.hold_new_tasks() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     jobs uuid[];
+    number int;
 BEGIN
-    IF NOT EXISTS (SELECT FROM cortex.limited_type WHERE holds) THEN
+    IF NOT EXISTS (SELECT FROM cortex.limited_type WHERE holds) AND NOT EXISTS (SELECT FROM inserted WHERE NOT is_admitted)
+    THEN
         RETURN NULL;
     END IF;
     -- The type is the first word of what a task is called.
     jobs := ARRAY(SELECT i.job_id FROM inserted i
-                  JOIN cortex.limited_type l ON l.type = split_part(i.task, ' ', 1) AND l.holds);
-    IF jobs <> '{}' AND cortex_worker.hold_tasks(jobs) > 0 THEN
+                  WHERE NOT i.is_admitted OR EXISTS (
+                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds));
+    IF jobs = '{}' THEN
+        RETURN NULL;
+    END IF;
+    number := cortex_worker.hold_tasks(jobs);
+    IF number > 0 THEN
         PERFORM pg_notify('cortex_limit', '');
+    END IF;
+    IF number < cardinality(jobs) THEN
+        -- The limits were removed since the submit read them: nothing would let these through.
+        UPDATE cortex_worker.task t
+        SET is_admitted = NULL, state = CASE t.state WHEN 'HELD' THEN 'READY' ELSE t.state END
+        WHERE t.job_id = ANY (jobs) AND NOT t.is_admitted AND t.limit_keys IS NULL;
+        PERFORM pg_notify('cortex_task', 'ready');
     END IF;
     RETURN NULL;
 END $$;
@@ -251,10 +268,26 @@ BEGIN
     PERFORM pg_notify('cortex_limit', '');
     RETURN NULL;
 END $$;
+CREATE FUNCTION cortex_worker.count_begun(jobs uuid[]) RETURNS void
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+WITH begun AS (
+    DELETE FROM cortex_worker.limit_hold h USING cortex.job_limit l
+    WHERE h.job_id = ANY (jobs) AND l.id = h.limit_id AND l.unit = 'jobs'
+    RETURNING l.id, h.key, l.per
+)
+INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
+SELECT b.id, b.key, cortex_worker.slice_at(b.per, cortex.now()), count(*)
+FROM begun b GROUP BY b.id, b.key, b.per
+-- In this order, so that two claims do not deadlock.
+ORDER BY b.id, b.key
+ON CONFLICT ON CONSTRAINT limit_use_pkey DO UPDATE SET used = u.used + excluded.used $$;
+COMMENT ON FUNCTION cortex_worker.count_begun IS
+    'Counts jobs that begin in the limits per time that let them through. Called by the trigger of claims only.';
+
 CREATE TRIGGER task_frees_places AFTER DELETE ON cortex_worker.task
     FOR EACH ROW WHEN (OLD.is_admitted) EXECUTE FUNCTION cortex_worker.free_places();
 
-REVOKE EXECUTE ON FUNCTION cortex_worker.hold_new_tasks(), cortex_worker.free_places() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION cortex_worker.hold_new_tasks(), cortex_worker.free_places(), cortex_worker.count_begun FROM PUBLIC;
 
 -- ------------------------------------------------------------------ letting through
 
@@ -428,10 +461,9 @@ BEGIN
             ON g.type = l.turn[1] AND g.unit <> 'tokens' AND (g.unit = 'running' OR l.fresh = 1)
     ), gate AS MATERIALIZED (
         SELECT g.gate AS n, g.id, g.key, g.per,
-               g.amount - CASE g.unit WHEN 'running' THEN (
+               g.amount - CASE g.unit WHEN 'running' THEN 0 ELSE cortex_worker.used_of(g.id, g.key, g.per) END - (
                    SELECT pg_catalog.count(*) FROM (
-                       SELECT FROM cortex_worker.limit_hold h WHERE h.limit_id = g.id AND h.key = g.key LIMIT g.amount) h)
-               ELSE cortex_worker.used_of(g.id, g.key, g.per) END AS room
+                       SELECT FROM cortex_worker.limit_hold h WHERE h.limit_id = g.id AND h.key = g.key LIMIT g.amount) h) AS room
         FROM (SELECT DISTINCT k.gate, k.id, k.key, k.unit, k.per, k.amount FROM link k WHERE k.gate IS NOT NULL) g
     ), room AS MATERIALIZED (
         SELECT coalesce(array_agg(g.room ORDER BY g.n), '{}') AS rooms, array_agg(g.id ORDER BY g.n) AS limit_ids,
@@ -483,17 +515,12 @@ BEGIN
             FROM chosen c WHERE t.job_id = c.job_id AND t.state = 'HELD'
             RETURNING t.job_id, c.keys, c.fresh
         ), taken AS MATERIALIZED (
-            SELECT a.job_id, a.fresh, l.id, l.unit, l.per, a.keys[3 + l.place] AS key
+            SELECT a.job_id, a.fresh, l.id, l.unit, a.keys[3 + l.place] AS key
             FROM let_through a JOIN cortex.job_limit l ON l.type = a.keys[1] AND l.unit <> 'tokens'
         ), held AS (
             INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
-            SELECT k.job_id, k.id, k.key FROM taken k WHERE k.unit = 'running'
-        ), used AS (
-            -- Once for each job: one that has begun has been counted.
-            INSERT INTO cortex_worker.limit_use AS u (limit_id, key, began_at, used)
-            SELECT k.id, k.key, cortex_worker.slice_at(k.per, cortex.now()), pg_catalog.count(*)
-            FROM taken k WHERE k.unit = 'jobs' AND k.fresh = 1 GROUP BY k.id, k.key, k.per
-            ON CONFLICT (limit_id, key, began_at) DO UPDATE SET used = u.used + excluded.used
+            -- In limits per time once for each job: one that has begun has been counted.
+            SELECT k.job_id, k.id, k.key FROM taken k WHERE k.unit = 'running' OR k.fresh = 1
         ), hinted AS (
             SELECT pg_notify('cortex_task', 'ready') FROM (SELECT FROM let_through LIMIT 1) a
         )
@@ -502,7 +529,10 @@ BEGIN
     PERFORM cortex_worker.note_turns(
         seen.turns, seen.keys, shared.grants, array_remove(seen.cut, NULL),
         CASE WHEN seen.is_cut AND NOT shared.was_full THEN cardinality(seen.turns) ELSE shared.last_served END);
-    SELECT extract(epoch FROM min(cortex_worker.room_at(g.id, g.key, g.per)) - cortex.now()) INTO room_in_s
+    -- What has a place and has not begun may begin now, and counts from then on.
+    SELECT extract(epoch FROM min(least(
+        cortex_worker.room_at(g.id, g.key, g.per),
+        cortex.now() + cortex_worker.span_of(g.per) + cortex_worker.span_of(g.per) / 60)) - cortex.now()) INTO room_in_s
     FROM unnest(seen.limit_ids, seen.gate_keys, seen.pers, shared.rooms) AS g(id, key, per, room)
     WHERE g.per IS NOT NULL AND g.room <= 0;
     RETURN QUERY SELECT done, false, CASE WHEN seen.is_cut THEN 0 ELSE room_in_s END;
@@ -546,9 +576,8 @@ SELECT jsonb_build_object(
         SELECT FROM cortex_worker.task t WHERE t.state = 'HELD' AND t.limit_keys = task.limit_keys LIMIT most) t),
     'limits', (SELECT jsonb_agg(jsonb_build_object(
             'name', l.name, 'key', l.key, 'value', l.value, 'unit', l.unit, 'per', l.per, 'amount', l.amount,
-            'used', CASE l.unit WHEN 'running' THEN (SELECT count(*) FROM cortex_worker.limit_hold h
-                                                     WHERE h.limit_id = l.id AND h.key = l.value)
-                    ELSE cortex_worker.used_of(l.id, l.value, l.per) END,
+            'used', CASE l.unit WHEN 'running' THEN 0 ELSE cortex_worker.used_of(l.id, l.value, l.per) END
+                    + (SELECT count(*) FROM cortex_worker.limit_hold h WHERE h.limit_id = l.id AND h.key = l.value),
             'room_at', CASE WHEN l.unit <> 'running' THEN cortex_worker.room_at(l.id, l.value, l.per) END) ORDER BY l.place)
         FROM (SELECT l.*, task.limit_keys[3 + l.place] AS value FROM cortex.job_limit l
               WHERE l.type = task.limit_keys[1] AND l.unit <> 'tokens' AND (l.unit = 'running' OR task.attempt = 0)) l))
@@ -634,6 +663,15 @@ DECLARE
 BEGIN
     SELECT array_agg(l.name ORDER BY l.place) FILTER (WHERE l.unit <> 'tokens') INTO before_keys
     FROM cortex.job_limit l WHERE l.type = of_type;
+    IF EXISTS (
+        SELECT FROM cortex.job_limit l WHERE l.type = of_type AND NOT EXISTS (
+            SELECT FROM jsonb_array_elements(wanted) AS w(l)
+            WHERE w.l->>'unit' = l.unit AND w.l->>'per' IS NOT DISTINCT FROM l.per AND w.l->>'key' IS NOT DISTINCT FROM l.key))
+    THEN
+        -- Whoever ends or begins a job has its task, and then writes its places: those go with their limit.
+        PERFORM FROM cortex_worker.task t
+        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted ORDER BY t.job_id FOR UPDATE;
+    END IF;
     INSERT INTO cortex.limited_type AS t (type, spec, holds) VALUES (of_type, wanted, are_held)
     ON CONFLICT (type) DO UPDATE SET spec = excluded.spec, holds = excluded.holds, changed_at = cortex.now();
     WITH declared AS MATERIALIZED (
@@ -694,18 +732,20 @@ BEGIN
     FROM task JOIN cortex.job_record j ON j.id = task.job_id
     JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     WHERE t.job_id = task.job_id;
-    -- Jobs that run count from now on, even if there are more than the limit permits.
+    -- Jobs that run count from now on, even if there are more than the limit permits; what is yet to begin, per time, too.
     WITH task AS MATERIALIZED (
-        SELECT t.job_id FROM cortex_worker.task t
+        SELECT t.job_id, t.attempt = 0 AS is_fresh FROM cortex_worker.task t
         WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted
         ORDER BY t.job_id FOR UPDATE OF t
     ), keyed AS MATERIALIZED (
-        SELECT j.id AS job_id, cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
+        SELECT j.id AS job_id, task.is_fresh,
+               cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
         FROM task JOIN cortex.job_record j ON j.id = task.job_id
         JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     )
     INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
-    SELECT k.job_id, l.id, k.keys[3 + l.place] FROM keyed k JOIN cortex.job_limit l ON l.type = of_type AND l.unit = 'running'
+    SELECT k.job_id, l.id, k.keys[3 + l.place]
+    FROM keyed k JOIN cortex.job_limit l ON l.type = of_type AND (l.unit = 'running' OR l.unit = 'jobs' AND k.is_fresh)
     ON CONFLICT DO NOTHING;
 END $$;
 COMMENT ON FUNCTION cortex_worker.take_in IS

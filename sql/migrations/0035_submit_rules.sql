@@ -93,12 +93,20 @@ BEGIN
     PERFORM FROM cortex_worker.task t WHERE t.job_id = of_job FOR UPDATE;
     UPDATE cortex_worker.task t
     SET run_at = CASE WHEN t.state = 'HELD' THEN t.run_at ELSE due END,
-        -- What is due stays as it is; what waits for a limit has been due.
-        state = (CASE WHEN due <= cortex.now() OR t.state = 'HELD' THEN t.state::text
+        -- Limits may count by what changes: it asks for its places again.
+        is_admitted = CASE WHEN t.is_admitted THEN false ELSE t.is_admitted END, pause = NULL,
+        -- What is due stays as it is; what waits for a limit has been due. Of what is paused, the next pass sees it.
+        state = (CASE WHEN t.state = 'HELD' THEN 'HELD'
+                      WHEN due > cortex.now() THEN CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED' ELSE 'LATER' END
+                      WHEN t.state = 'READY' THEN CASE WHEN t.is_admitted THEN 'HELD' ELSE 'READY' END
                       WHEN t.queue_name IS NOT NULL THEN 'QUEUED' ELSE 'LATER' END)::cortex_worker.task_state
-    WHERE t.job_id = of_job AND t.attempt = 0 AND t.state IN ('LATER', 'QUEUED', 'HELD', 'READY');
+    WHERE t.job_id = of_job AND t.attempt = 0 AND t.state <> 'LOCKED';
     IF NOT FOUND THEN
         RETURN false;
+    END IF;
+    DELETE FROM cortex_worker.limit_hold h WHERE h.job_id = of_job;
+    IF FOUND THEN
+        PERFORM pg_notify('cortex_limit', '');
     END IF;
     UPDATE cortex.job_record j SET payload = coalesce(to_payload, '{}'), run_at = due WHERE j.id = of_job;
     -- Its limits may count by what has changed.
@@ -121,6 +129,12 @@ BEGIN
     RETURN left(shown, 200);
 END $$;
 COMMENT ON FUNCTION cortex_worker.shown_key IS 'A key for people; keys are compared by the values themselves.';
+
+CREATE FUNCTION cortex_worker.rule_key(type text, tenant text, arguments text[], payload jsonb) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN sha256(convert_to(jsonb_build_array(type, tenant, (
+        SELECT jsonb_agg(payload->a.name ORDER BY a.i) FROM unnest(arguments) WITH ORDINALITY AS a(name, i)))::text, 'UTF8'));
+COMMENT ON FUNCTION cortex_worker.rule_key IS 'The key of a job of a type with a rule.';
 
 CREATE FUNCTION cortex_worker.queue_of_key(key bytea) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -163,16 +177,13 @@ BEGIN
     FOR one IN
         SELECT b.n::int AS n, b.id, b.payload, b.tenant, b.queue_name, b.run_at, b.job_key, r.type, r.kind, r.on_conflict,
                r.period_s * interval '1 second' AS period, r.longest_s * interval '1 second' AS longest,
-               sha256(convert_to(jsonb_build_array(r.type, b.tenant, v.list)::text, 'UTF8')) AS key,
+               cortex_worker.rule_key(r.type, b.tenant, r.arguments, b.payload) AS key,
                cortex_worker.shown_key(r.key, r.arguments, b.payload) AS shown
         FROM (SELECT a.*, coalesce(a.given_tenant, 'default') AS tenant FROM (
                   SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload,
                          unnest(tenants) AS given_tenant, unnest(queue_names) AS queue_name, unnest(run_ats) AS run_at,
                          unnest(job_keys) AS job_key, generate_subscripts(ids, 1) AS n) a) b
         JOIN cortex.submit_rule r ON r.type = b.type
-        CROSS JOIN LATERAL (
-            SELECT jsonb_agg(b.payload->a.name ORDER BY a.i) AS list
-            FROM unnest(r.arguments) WITH ORDINALITY AS a(name, i)) v
         WHERE b.id IS NOT NULL
         ORDER BY key, b.n
     LOOP
@@ -274,6 +285,59 @@ END $$;
 COMMENT ON FUNCTION cortex_worker.apply_rules IS
     'Applies the rules of their types to a batch: changes its arrays, and returns the places of those that become jobs; '
     'null: all. Called by submit_jobs only.';
+
+-- ------------------------------------------------------------------ retries by people
+
+CREATE FUNCTION cortex_worker.retry_queue(of_type text, tenant text, queue_name text, payload jsonb) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce((
+    SELECT cortex_worker.queue_of_key(cortex_worker.rule_key(r.type, retry_queue.tenant, r.arguments, retry_queue.payload))
+    FROM cortex.submit_rule r
+    WHERE r.type = of_type AND r.kind = 'singleton' AND retry_queue.payload ?& r.arguments), queue_name) $$;
+COMMENT ON FUNCTION cortex_worker.retry_queue IS
+    'The queue of a job that continues another one: that of its key, if its type is a singleton.';
+
+CREATE FUNCTION cortex.check_retries(of_jobs uuid[], new_ids uuid[], others jsonb[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text;
+BEGIN
+    IF EXISTS (SELECT FROM cortex.limited_type) AND array_remove(others, NULL) <> '{}' THEN
+        PERFORM cortex.refuse_without_limit_key(
+            array_agg(j.type), array_agg(o.payload), array_agg(a.name), array_agg(j.tenant), array_agg(j.queue_name))
+        FROM unnest(of_jobs, others) AS o(id, payload) JOIN cortex.job_record j ON j.id = o.id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id WHERE o.payload IS NOT NULL;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.submit_rule r WHERE r.kind = 'singleton') THEN
+        RETURN;
+    END IF;
+    SELECT format('job type "%s" is a %s by %s: its payload has no "%s"', r.type, r.kind, r.key, a.name) INTO wrong
+    FROM unnest(of_jobs, others) AS o(id, payload) JOIN cortex.job_record j ON j.id = o.id
+    JOIN cortex.submit_rule r ON r.type = j.type AND r.kind = 'singleton' CROSS JOIN unnest(r.arguments) AS a(name)
+    WHERE NOT o.payload ? a.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'give the argument: the key is made of it';
+    END IF;
+    WITH single AS MATERIALIZED (
+        SELECT cortex_worker.rule_key(r.type, j.tenant, r.arguments, p.payload) AS key, o.new_id, r.type, j.tenant,
+               cortex_worker.shown_key(r.key, r.arguments, p.payload) AS shown
+        FROM unnest(of_jobs, new_ids, others) AS o(id, new_id, payload) JOIN cortex.job_record j ON j.id = o.id
+        JOIN cortex.submit_rule r ON r.type = j.type AND r.kind = 'singleton'
+        CROSS JOIN LATERAL (SELECT coalesce(o.payload, j.payload) AS payload) p
+        WHERE p.payload ?& r.arguments ORDER BY key
+    ), named AS (
+        INSERT INTO cortex.submit_key (id, type, tenant, key, job_id, since, until)
+        SELECT s.key, s.type, s.tenant, s.shown, s.new_id, cortex.now(), cortex.now() + interval '1 hour' FROM single s
+        ON CONFLICT DO NOTHING
+    )
+    INSERT INTO cortex_worker.strict_queue (queue, set_by) SELECT cortex_worker.queue_of_key(s.key), 'singleton' FROM single s
+    ON CONFLICT DO NOTHING;
+END $$;
+COMMENT ON FUNCTION cortex.check_retries IS
+    'Refuses other payloads of retries that lack the key of a limit or of a singleton, and keeps the strict queues in which '
+    'retried singletons take turns.';
+
 REVOKE EXECUTE ON FUNCTION
     cortex_worker.apply_rules, cortex_worker.move_debounced, cortex_worker.note_submit FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION

@@ -6,7 +6,8 @@
 -- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered);
 -- the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
 WITH capped AS MATERIALIZED (
-    SELECT CASE WHEN NOT $8 THEN cortex.refuse_retries_over_cap($1::uuid[], $2::uuid[], $9::jsonb[]) END
+    SELECT cortex.check_retries($1::uuid[], $2::uuid[], $9::jsonb[]),
+           CASE WHEN NOT $8 THEN cortex.refuse_retries_over_cap($1::uuid[], $2::uuid[], $9::jsonb[]) END
 ), held AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason, a.payload, a.payload_changes
     FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[], $9::jsonb[], $10::jsonb[])
@@ -40,16 +41,17 @@ WITH capped AS MATERIALIZED (
     INSERT INTO cortex.job_record AS j (
         id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
         worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with, tags,
-        parent_id)
+        parent_id, due_by)
     SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, coalesce(c.payload, o.payload), o.tenant, o.agent_id,
            c.version,
-           o.config_id, o.queue_name, o.priority,
+           o.config_id, cortex_worker.retry_queue(o.type, o.tenant, o.queue_name, coalesce(c.payload, o.payload)), o.priority,
            coalesce((c.limits->>'worker_attempts')::int, o.worker_attempts),
            coalesce((c.limits->>'max_retries')::int, o.max_retries),
            coalesce((c.limits->>'timeout_seconds')::int, o.timeout_s),
            cortex.now() + c.delay_s * interval '1 second',
            CASE WHEN c.keeps_steps THEN coalesce(cortex.kept_head(o.id, c.kept), '{}') ELSE '{}' END,
-           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with, o.tags, o.parent_id
+           nextval('cortex_worker.task_id_seq'), o.submitted_by, o.submitted_with, o.tags, o.parent_id,
+           o.due_by
     FROM chosen c JOIN cortex.job o ON o.id = c.job_id
     ON CONFLICT (origin_id) WHERE origin_id IS NOT NULL DO NOTHING
     RETURNING j.*
@@ -61,11 +63,11 @@ WITH capped AS MATERIALIZED (
     FROM chosen c JOIN job j ON j.id = c.new_id JOIN cortex.job_step s ON s.job_id = c.job_id
     WHERE c.keeps_steps AND (c.kept IS NULL OR s.seq <= c.kept)
 ), task AS (
-    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name)
+    INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name, due_by)
     SELECT j.worker_job_id, j.type, j.id,
            (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
                  WHEN j.run_at > cortex.now() THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state,
-           j.priority, j.worker_attempts, j.run_at, j.queue_name
+           j.priority, j.worker_attempts, j.run_at, j.queue_name, j.due_by
     FROM job j
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)

@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (
     SELECT count(*)::int AS keys, count(*) FILTER (WHERE k.used >= l.amount)::int AS full_keys,
            (array_agg(k.key ORDER BY k.used DESC, k.key))[1] AS busiest_key, coalesce(max(k.used), 0)::bigint AS busiest_used
     FROM (SELECT r.key, sum(r.used)::bigint AS used FROM (
-              (SELECT h.key, 1 AS used FROM cortex_worker.limit_hold h WHERE l.unit = 'running' AND h.limit_id = l.id LIMIT $3)
+              (SELECT h.key, 1 AS used FROM cortex_worker.limit_hold h WHERE h.limit_id = l.id LIMIT $3)
               UNION ALL
               (SELECT s.key, s.used FROM cortex_worker.limit_use s
                WHERE l.unit <> 'running' AND s.limit_id = l.id AND s.used > 0

@@ -138,7 +138,7 @@ WITH task AS MATERIALIZED (
     UPDATE cortex_worker.task t
     SET run_at = least(t.run_at, cortex.now()), task = coalesce(u.base, t.task),
         -- The snapshot still shows an attempt that just ends as locked, until the row is checked again.
-        locked_by = NULL,
+        locked_by = NULL, pause = NULL,
         state = (CASE WHEN t.state = 'HELD' THEN 'HELD' WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN t.is_admitted IS FALSE THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state
     FROM before b JOIN task ON task.job_id = b.id LEFT JOIN cortex_worker.unfit u ON u.task = task.task

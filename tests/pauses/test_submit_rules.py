@@ -9,7 +9,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.errors import ConflictError, RejectedError, UsageError
+from cortex.domain.dead_letter import PayloadEdit
+from cortex.domain.errors import ConflictError, InvalidValueError, RejectedError, UsageError
 from cortex.domain.job import Submission
 from cortex.domain.queueing.submit_rules import (
     Debounce,
@@ -167,8 +168,9 @@ def test_a_submit_names_the_job_that_continues_a_failed_one(ruled: Life) -> None
     assert submit(ruled) == retried
 
 
-def retry(life: Life, job_id: UUID) -> list[UUID]:
-    wanted = dead_letters.resubmissions([job_id], new_id=new_id, rate=1_000)
+def retry(life: Life, job_id: UUID, payload: dict[str, Any] | None = None) -> list[UUID]:
+    edit = None if payload is None else PayloadEdit.of(TYPE, {}, json.dumps(payload))
+    wanted = dead_letters.resubmissions([job_id], new_id=new_id, rate=1_000, edit=edit)
     done = life.call(
         dead_letters.resubmit, wanted, by="ana", credential="db:ana", reason="x", from_start=False
     )
@@ -379,3 +381,23 @@ def test_a_job_of_a_type_with_a_rule_is_no_child(ruled: Life) -> None:
     declare(ruled, Throttle("30s"))
     with pytest.raises(asyncpg.CheckViolationError, match="its jobs cannot be children"):
         sql(ruled.dsn, check, json.dumps({"type": TYPE}))
+
+
+def test_a_singleton_retried_with_other_arguments_takes_turns_by_these(ruled: Life) -> None:
+    declare(ruled, Singleton("{customer}"))
+    pod = ruled.pod(POD, TYPE)
+    failed = submit(ruled)
+    (claim,) = ruled.claims(pod, TYPE)
+    ruled.finish(pod, claim, error="no such page")
+    (other,) = retry(ruled, failed, {"customer": 8})
+    assert submit(ruled, customer=8) == other
+    seven = submit(ruled)
+    both = ruled.claims(pod, TYPE)
+    assert {each.lease.job_id for each in both} == {other, seven}
+    for each in both:
+        ruled.finish(pod, each, error="no such page")
+    (again,) = retry(ruled, other, {"customer": 7})
+    beside = retry(ruled, seven)
+    assert len(ruled.claims(pod, TYPE)) == 1, f"{again} and {beside} have one key"
+    with pytest.raises(InvalidValueError, match='its payload has no "customer"'):
+        retry(ruled, failed, {"page": 7})
