@@ -60,7 +60,8 @@ BUDGETS_S: Final = {
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
     "tests/store": 60.0,
-    "tests/tui": 95.5,
+    "tests/tui": 97.5,
+    "tests/tui_waits": 2.0,  # trees of jobs, pauses, limits, output of code
     "tests/unit": 50.0,
 }
 

@@ -13,8 +13,10 @@ import pytest
 
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.domain.messages.message import MessageStatus
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex_tui.keys import KEYS
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
+from tests.support.terminal.tui_pods import a_pause
 from tests.tui.conftest import OpenSession
 
 QUIET_S: Final = 0.5
@@ -23,6 +25,7 @@ LOOKS_S: Final = 5.0
 GUARD_BAR: Final = " █░"
 """The text at the right while keys do not count yet."""
 ONE: Final = UUID(int=1)
+JOB: Final = Pausable(PauseKind.JOB, str(ONE))
 BREAKER: Final = "llm:gpt"
 BUDGET: Final = "agent:bot:usd:run"
 EDITED: Final = "EDITED"
@@ -219,6 +222,22 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         lose=lambda cluster: cluster.queues.change(None, paused_at=cluster.queues.now),
         lost="nothing was done: it was paused already",
     ),
+    ("job.pause", "job"): Case(
+        first="jobs",
+        before=("enter",),
+        key="P",
+        after=(*WHY, "y"),
+        lose=lambda cluster: cluster.queues.paused.append(a_pause(JOB, cluster.queues.now)),
+        lost="nothing was done: it was paused already",
+    ),
+    ("pauses.resume", "pauses"): Case(
+        first="pods",
+        before=("p",),
+        key="P",
+        after=("enter", "y"),
+        lose=lambda cluster: cluster.queues.paused.clear(),
+        lost="nothing was done: it is no longer paused",
+    ),
 }
 """By the id of the key, and the screen."""
 SCREENS: Final = tuple(dict.fromkeys(screen for _, screen in CASES))
@@ -235,6 +254,7 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.pods.add(1)
     cluster.queues.add(None)
     cluster.queues.add("mail")
+    cluster.queues.paused.append(a_pause(Pausable(PauseKind.ALL), cluster.queues.now))
     cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
     cluster.schedules.add("digest")
     cluster.messages.add(1)

@@ -25,7 +25,7 @@ from tests.support.records.nulls import (
     fill,
     reading,
 )
-from tests.support.servers.postgres import SharedPostgres
+from tests.support.servers.postgres import SharedPostgres, sql
 from tests.support.terminal.tui import ManualClock, Seat, calm, on_asyncio
 
 SIZE: Final = (160, 50)
@@ -33,6 +33,10 @@ LOOKS: Final = 6
 """After this many polls each part of a screen had its turn."""
 LATER_S: Final = 6.0
 """Between looks: longer than any part waits for its turn."""
+_USED: Final = """
+    INSERT INTO cortex_worker.limit_use (limit_id, key, began_at, used)
+    SELECT id, 'acme', cortex.now(), 3 FROM cortex.job_limit
+"""
 ROWLESS: Final = {"fields", "help", "log"}
 """Screens that read nothing."""
 MADE: Final[dict[str, Callable[..., Frame]]] = {**OPENED, **SCREENS}
@@ -44,6 +48,7 @@ def everything(shared_postgres: SharedPostgres) -> Iterator[str]:
     dsn = shared_postgres.create_migrated()
     with open_session(Profile(dsn=dsn, hot_path=True)) as call:
         fill(call, dsn)
+    sql(dsn, _USED)
     yield dsn
     shared_postgres.drop(dsn)
 
@@ -134,6 +139,10 @@ async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
         page = await backend.jobs.page(JobFilter(), before=None, limit=100)
         kinds = {(row.status, (row.waiting_on or "").partition(":")[0]): row for row in page.jobs}
         return [(row.id,) for row in kinds.values()]
+    if name == "tree":
+        page = await backend.jobs.page(JobFilter(), before=None, limit=100)
+        looks = [await backend.job.look(row.id, after=None, limit=1) for row in page.jobs]
+        return [(each.job.id,) for each in looks if each.job.has_children]
     if name == "logs":
         page = await backend.jobs.page(JobFilter(), before=None, limit=100)
         return [(row.id,) for row in page.jobs if await backend.logs.newest(row.id, limit=1)]

@@ -32,12 +32,15 @@ from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
 from cortex_tui.screens.jobs import JobsScreen
+from cortex_tui.screens.limits import LimitsScreen
 from cortex_tui.screens.log import LogScreen
 from cortex_tui.screens.logs import LogsScreen
 from cortex_tui.screens.messages import MessagesScreen
+from cortex_tui.screens.pauses import PausesScreen
 from cortex_tui.screens.pods import PodsScreen
 from cortex_tui.screens.pulse import PulseScreen
 from cortex_tui.screens.schedules import SchedulesScreen
+from cortex_tui.screens.tree import TreeScreen
 from cortex_tui.session import Session
 from cortex_tui.terminal import Terminal
 
@@ -62,6 +65,9 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "log": LogScreen,
     "logs": LogsScreen,
     "letters": DeadLettersScreen,
+    "limits": LimitsScreen,
+    "pauses": PausesScreen,
+    "tree": TreeScreen,
 }
 """Screens that open on top of another one, with arguments; esc closes them."""
 FIRST: Final = "pulse"
@@ -184,7 +190,11 @@ class CortexApp(internals.Orderly[int]):
     # --- what the keys do everywhere
 
     async def action_show(self, name: str) -> None:
-        await self.navigation.show(name)
+        """Show a base screen, or open another one on top."""
+        if name in SCREENS:
+            await self.navigation.show(name)
+        else:
+            self.navigation.open(name)
 
     async def action_most_urgent(self) -> None:
         await self.navigation.go_most_urgent()

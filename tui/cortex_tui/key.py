@@ -29,6 +29,9 @@ LISTS: Final = (
     "breakers",
     "schedules",
     "effects",
+    "tree",
+    "pauses",
+    "limits",
 )
 """Screens whose body is one table, which takes the movement keys."""
 

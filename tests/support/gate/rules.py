@@ -142,7 +142,12 @@ RULES: Final = (
         ),
         ("tests/http",),
     ),
-    Rule("tui", ("tui/",), ("tests/unit/tui", "tests/tui/test_grids.py"), ("tests/tui",)),
+    Rule(
+        "tui",
+        ("tui/",),
+        ("tests/unit/tui", "tests/tui/test_grids.py", "tests/tui_waits"),
+        ("tests/tui",),
+    ),
     Rule(
         "view",
         ("cortex/view/",),

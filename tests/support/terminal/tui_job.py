@@ -12,6 +12,7 @@ import attrs
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.people import Identity
+from cortex.store.children import JobTree
 from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex.store.screen_head import Head
@@ -72,6 +73,8 @@ class FakeJob(StoreJob):
     """By the keys of steps."""
     ears: list[FakeEar] = attrs.field(factory=list)
     raised: list[tuple[str, Decimal, str]] = attrs.field(factory=list)
+    grown: Callable[[int], JobTree] | None = None
+    """The tree, with as many children of each job."""
     limits: dict[str, Decimal] = attrs.field(factory=dict)
     """Budgets that another operator raised meanwhile."""
 
@@ -110,6 +113,12 @@ class FakeJob(StoreJob):
         self.ask("detail")
         self._steps(job_id)
         return a_detail(self.details.get(key, {}))
+
+    async def tree(self, job_id: UUID, *, shown_max: int) -> JobTree:
+        self.ask("tree")
+        if self.grown is None:
+            raise NotFoundError(f"there is no job {job_id}")
+        return self.grown(shown_max)
 
     async def show(self, job_id: UUID) -> ShownJob:
         self.ask("show")

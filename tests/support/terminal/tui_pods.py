@@ -10,8 +10,9 @@ import attrs
 from cortex.domain.breaker import CountedError, Past, Turn
 from cortex.domain.drain import Moved, MovedGroup, Whereabouts
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.queueing.pauses import Pausable
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.store.breakers import BreakerRow
+from cortex.store.limits import LimitRow
 from cortex.store.pauses import PauseRow
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
@@ -112,9 +113,24 @@ class FakePods(_Fake[PodRow], StorePods):
         return "takes jobs again"
 
 
+def a_pause(target: Pausable, at: datetime, *, by: str = "li", reason: str = "deploy") -> PauseRow:
+    return PauseRow(
+        kind=target.kind,
+        name=target.name,
+        paused_by=by,
+        paused_at=at,
+        reason=reason,
+        held=0,
+        now=at,
+    )
+
+
 @attrs.define(kw_only=True)
 class FakeQueues(_Fake[QueueRow], StoreQueues):
-    """The queues of a fake cluster."""
+    """The queues of a fake cluster, other pauses, and limits."""
+
+    paused: list[PauseRow] = attrs.field(factory=list)
+    limited: list[LimitRow] = attrs.field(factory=list)
 
     def add(self, queue: str | None, **fields: Any) -> None:
         open_: dict[str, Any] = {
@@ -132,10 +148,27 @@ class FakeQueues(_Fake[QueueRow], StoreQueues):
         }
         self.rows[queue] = QueueRow(**open_ | fields)
 
-    async def pauses(self) -> Sequence[PauseRow]:
-        return []
+    async def pauses(self, only: Pausable | None = None) -> Sequence[PauseRow]:
+        self.asked.append("pauses")
+        self.check()
+        of_queues = [
+            a_pause(Pausable(PauseKind.QUEUE, row.queue or ""), row.paused_at)
+            for row in self.rows.values()
+            if row.paused_at is not None
+        ]
+        return [each for each in (*self.paused, *of_queues) if only in (None, each.target)]
+
+    async def limits(self) -> Sequence[LimitRow]:
+        self.check()
+        return self.limited
 
     async def pause(self, target: Pausable, *, by: str, reason: str) -> str:
+        if target.kind is not PauseKind.QUEUE:
+            self._act("pause", target, by, reason)
+            if target in [each.target for each in self.paused]:
+                return "nothing was done: it was paused already"
+            self.paused.append(a_pause(target, self.now, by=by, reason=reason))
+            return "paused"
         queue = target.name or None
         self._act("pause", queue, by, reason)
         if self.rows[queue].paused_at is not None:
@@ -144,6 +177,11 @@ class FakeQueues(_Fake[QueueRow], StoreQueues):
         return "paused"
 
     async def resume(self, target: Pausable, *, by: str, reason: str) -> str:
+        if target.kind is not PauseKind.QUEUE:
+            self._act("resume", target, by, reason)
+            left = [each for each in self.paused if each.target != target]
+            is_changed, self.paused = left != self.paused, left
+            return "goes on" if is_changed else "nothing was done: it is no longer paused"
         queue = target.name or None
         self._act("resume", queue, by, reason)
         self.change(queue, paused_at=None)

@@ -12,7 +12,8 @@ from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
 from cortex.domain.people import Identity
 from cortex.postgres.database import Database
-from cortex.store import budgets, job_screen, jobs, signals, steps
+from cortex.store import budgets, children, job_screen, jobs, signals, steps
+from cortex.store.children import JobTree
 from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex_tui.backend.listening import Heard, Listeners, Listening, OnStatus
@@ -58,6 +59,10 @@ class StoreJob:
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
         """Return a step in full by its key; see `job_screen`."""
         return await job_screen.detail(self._db, job_id, key)
+
+    async def tree(self, job_id: UUID, *, shown_max: int) -> JobTree:
+        """Return a job and those below it, `shown_max` of each job. Raises `NotFoundError`."""
+        return await children.tree(self._db, job_id, shown_max=shown_max)
 
     async def show(self, job_id: UUID) -> ShownJob:
         """Return a job in full, without its steps. Raises `NotFoundError`."""

@@ -1,12 +1,16 @@
-"""Worker queues and pauses, read from Postgres; pauses are made and ended there."""
+"""Worker queues, pauses and limits, read from Postgres; pauses are made and ended there."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from cortex.domain.queueing.pauses import Pausable
 from cortex.postgres.database import Database
-from cortex.store import pauses, queues
+from cortex.store import limits, pauses, queues
+from cortex.store.limits import LimitRow
 from cortex.store.pauses import PauseRow
 from cortex.store.queues import QueueRow
+
+LIMITS_MAX: Final = 200
 
 
 class StoreQueues:
@@ -19,9 +23,13 @@ class StoreQueues:
         """Read the default queue, then paused ones, then those with tasks."""
         return await queues.page(self._db)
 
-    async def pauses(self) -> Sequence[PauseRow]:
-        """Read what is paused, the latest first."""
-        return await pauses.page(self._db)
+    async def pauses(self, only: Pausable | None = None) -> Sequence[PauseRow]:
+        """Read what is paused, the latest first; or the pause of one target."""
+        return await pauses.page(self._db, only)
+
+    async def limits(self) -> Sequence[LimitRow]:
+        """Read the limits of job types, by name."""
+        return await limits.page(self._db, limit=LIMITS_MAX)
 
     async def pause(self, target: Pausable, *, by: str, reason: str) -> str:
         """Keep jobs from starting; return the outcome."""

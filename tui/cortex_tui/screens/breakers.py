@@ -52,7 +52,7 @@ class BreakersScreen(ListScreen[BreakerRow]):
         """When the history was read."""
         self._past_due = float("-inf")
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         now = self.context.session.clock.now()
         if self._window.rows and now >= self._past_due:
             self._past_at, self._past_due = now, now + PAST_EVERY_S

@@ -185,11 +185,12 @@ class JobScreen(Frame):
         self._detail.lay_out(is_other=True)
 
     def action_open(self, which: str) -> None:
-        """Open the job that this one continues, what it waits for, or its log."""
+        """Open the job that this one continues, what it waits for, its log, or its tree."""
         opening = {
             "origin": job_actions.open_origin,
             "gate": job_actions.open_gate,
             "logs": job_actions.open_logs,
+            "tree": job_actions.open_tree,
         }
         opening[which](self.context, self.strip, self._job.row)
 
@@ -203,6 +204,13 @@ class JobScreen(Frame):
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_ask(self, what: str) -> None:
-        """Ask for a signal to the job, or for a new limit of its budget."""
-        asking = {"signal": job_actions.signal, "budget": job_actions.raise_budget}
-        asking[what](self.context, self.strip, self._job.row)
+        """Ask for a signal to the job, for a new limit of its budget, or whether to pause it."""
+        match what:
+            case "signal":
+                job_actions.signal(self.context, self.strip, self._job.row)
+            case "budget":
+                job_actions.raise_budget(self.context, self.strip, self._job.row)
+            case _:
+                asking = job_actions.pause(self.context, self.strip, self._job.row)
+                if asking is not None:
+                    _ = self.run_worker(asking, group="dry run", exclusive=True)

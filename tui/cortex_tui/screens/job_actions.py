@@ -32,6 +32,7 @@ from cortex_tui.model.signalling import SignalQuestion
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
+from cortex_tui.render.pause_rows import words_of
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
 from cortex_tui.screens.reasoned import propose_change, put
@@ -173,27 +174,73 @@ async def pause_queue(
 
     `typed`: the return value of the strip's `expect`.
     """
-    queues, queue = context.backend.queues, row.queue_name
+    target = Pausable(PauseKind.QUEUE, row.queue_name or "")
+    follows = "all its jobs wait until it is resumed"
+    await _pause(context, strip, target, follows, typed=typed)
+
+
+def pause(
+    context: AppContext, strip: StripLine, row: WatchedJob | None
+) -> Coroutine[object, object, None] | None:
+    """Return the coroutine that asks whether to pause one job, or to resume it."""
+    if row is None:
+        strip.show("this job is not read yet", "dim")
+        return None
+    if row.status.is_terminal:
+        strip.show(f"{safe(job_words(row))} has ended: there is nothing to pause", "warn")
+        return None
+    if (refusal := context.actions.why_not()) is not None:
+        strip.show(refusal, "warn")
+        return None
+    target = Pausable(PauseKind.JOB, str(row.id))
+    follows = "it waits until it is resumed"
+    return _pause(context, strip, target, follows, typed=strip.expect(READING))
+
+
+async def _pause(
+    context: AppContext,
+    strip: StripLine,
+    target: Pausable,
+    follows: str,
+    *,
+    typed: Sequence[Key],
+) -> None:
+    """Ask whether to pause a target, or to resume a paused one."""
+    queues = context.backend.queues
     try:
-        rows = await queues.page()
+        is_paused = bool(await queues.pauses(target))
     except CortexError as error:
         strip.show(f"✗ {failed(error)}", "fail")
         return
     if not strip.may_ask:
         strip.drop(READING)
         return  # the operator has left this screen
-    is_paused = any(each.queue == queue and each.paused_at is not None for each in rows)
-    target = Pausable(PauseKind.QUEUE, queue or "")
     if is_paused:
-        verb, work, text = RESUME, queues.resume, f"resume {target.words}"
-        asked = text
-    else:
-        verb, work, text = PAUSE, queues.pause, f"pause {target.words}"
-        asked = f"{text}: all its jobs wait until it is resumed"
-    doing = partial(work, target)
+        resume(context, strip, target, typed=typed)
+        return
+    text = f"pause {words_of(target)}"
     propose_change(
-        context, strip, verb, text, name=str(target), work=doing, asked=asked, typed=typed
+        context,
+        strip,
+        PAUSE,
+        text,
+        name=str(target),
+        work=partial(queues.pause, target),
+        asked=f"{text}: {follows}",
+        typed=typed,
     )
+
+
+def resume(
+    context: AppContext,
+    strip: StripLine,
+    target: Pausable,
+    *,
+    typed: Sequence[Key] = (),
+) -> None:
+    """Ask whether to end a pause."""
+    work, text = partial(context.backend.queues.resume, target), f"resume {words_of(target)}"
+    propose_change(context, strip, RESUME, text, name=str(target), work=work, typed=typed)
 
 
 def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
@@ -222,6 +269,16 @@ def open_logs(context: AppContext, strip: StripLine, row: WatchedJob | None) -> 
         strip.show("this job is not read yet", "dim")
     else:
         context.open("logs", row.id)
+
+
+def open_tree(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Open the job with those that it submitted."""
+    if row is None:
+        strip.show("this job is not read yet", "dim")
+    elif row.has_children is False:
+        strip.show("this job has submitted no other job", "dim")
+    else:
+        context.open("tree", row.id)
 
 
 def raise_budget(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:

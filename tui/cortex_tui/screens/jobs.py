@@ -113,12 +113,9 @@ class JobsScreen(Frame):
             self._table.move_to(place)
             self.repaint()
 
-    def action_open(self) -> None:
-        self._controller.open()
-
-    def action_logs(self) -> None:
-        """Open what the code of the job under the cursor logged and printed."""
-        self._controller.open("logs")
+    def action_open(self, name: str = "job") -> None:
+        """Open the job under the cursor, its log, or its tree."""
+        self._controller.open(name)
 
     def action_owner(self) -> None:
         self._controller.open_owner()

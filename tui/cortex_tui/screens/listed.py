@@ -67,7 +67,7 @@ class ListScreen(Frame, Generic[Row]):
         self._table.redraw()
         self._show_current()
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         rows = await self.rows()
         is_first, self._is_read = not self._is_read, True
         self._table.show_cut(self.cut(rows))
@@ -121,7 +121,7 @@ class DetailScreen(ListScreen[Row], Generic[Row, Detail]):
         is_its = row is not None and self._detail is not None and self._detail[0] == self._key(row)
         return self._detail[1] if is_its and self._detail is not None else None
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         row = self._window.current
         is_turn, self._is_turn_of_detail = self._is_turn_of_detail, False
         if row is not None and (is_turn or self.detail is None):

@@ -65,7 +65,7 @@ class LogsScreen(ListScreen[LogRow]):
     def cut(self, rows: Sequence[LogRow]) -> str:  # noqa: ARG002 -- older lines stand above
         return ""
 
-    async def look(self) -> bool:
+    async def look(self) -> bool | None:
         is_news = await super().look()
         self._keep_up()
         return is_news
