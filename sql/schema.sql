@@ -7133,6 +7133,7 @@ DECLARE
     turns_max CONSTANT int := 500;
     lanes_max CONSTANT int := 200;
     paused_max CONSTANT int := 200;
+    aside_max CONSTANT int := 5000;
     is_picky CONSTANT boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('tenant', 'job'));
     latest text[] COLLATE "C" := (SELECT c.served FROM cortex_worker.limit_cursor c WHERE c.turn = '{}');
     seen record;
@@ -7140,6 +7141,7 @@ DECLARE
     stale uuid[];
     done int := 0;
     room_in_s float8;
+    has_more boolean := false;
 BEGIN
     IF NOT cortex.take_turn('limits') THEN
         RETURN QUERY SELECT 0, true, NULL::float8;
@@ -7205,7 +7207,7 @@ BEGIN
                array_agg(g.key ORDER BY g.n) AS gate_keys, array_agg(g.per ORDER BY g.n) AS pers
         FROM gate g
     ), entry AS MATERIALIZED (
-        SELECT l.n, l.turn_no, l.keys, l.fresh, l.is_cut, l.is_last, l.gates, CASE WHEN is_picky THEN (
+        SELECT l.n, l.turn_no, l.keys, l.fresh, l.is_cut, l.is_last, l.gates, l.room, CASE WHEN is_picky THEN (
                    -- What is paused takes no place: of the first ones of a key, so that a pass stays short.
                    SELECT pg_catalog.count(*) FROM (
                        SELECT t.job_id FROM cortex_worker.task t
@@ -7225,6 +7227,7 @@ BEGIN
            array_agg(e.fresh ORDER BY e.n) AS fresh, array_agg(e.waiting ORDER BY e.n) AS waiting,
            array_agg(e.gates::text ORDER BY e.n) AS gates,
            array_agg(CASE WHEN e.is_cut AND e.is_last THEN e.n END) AS cut,
+           array_agg(e.waiting = 0 AND coalesce(e.room, 1) > 0 ORDER BY e.n) AS blocked,
            (SELECT r.rooms FROM room r) AS rooms, (SELECT r.limit_ids FROM room r) AS limit_ids,
            (SELECT r.gate_keys FROM room r) AS gate_keys, (SELECT r.pers FROM room r) AS pers,
            (SELECT pg_catalog.count(*) > turns_max FROM turn) AS is_cut
@@ -7232,6 +7235,21 @@ BEGIN
     IF seen.keys IS NULL THEN
         RETURN QUERY SELECT 0, false, NULL::float8;
         RETURN;
+    END IF;
+    IF is_picky AND true = ANY (seen.blocked) THEN
+        -- The others of their keys do not wait behind the many of a paused tenant.
+        WITH paused AS MATERIALIZED (
+            SELECT t.job_id, cortex_worker.pause_of(t.job_id) AS pause
+            FROM unnest(seen.keys, seen.fresh, seen.blocked) AS b(keys, fresh, is_blocked) CROSS JOIN LATERAL (
+                SELECT t.job_id FROM cortex_worker.task t
+                WHERE t.state = 'HELD' AND t.limit_keys = b.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = b.fresh
+                ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
+                LIMIT aside_max FOR UPDATE SKIP LOCKED) t
+            WHERE b.is_blocked LIMIT aside_max
+        )
+        UPDATE cortex_worker.task t SET state = 'PAUSED', pause = p.pause
+        FROM paused p WHERE t.job_id = p.job_id AND t.state = 'HELD' AND p.pause IS NOT NULL;
+        has_more := FOUND;
     END IF;
     SELECT * INTO shared FROM cortex_worker.share_room(
         seen.turns, seen.fresh, seen.waiting, seen.gates, seen.rooms, budget, seen.is_cut);
@@ -7270,7 +7288,7 @@ BEGIN
         cortex.now() + cortex_worker.span_of(g.per) + cortex_worker.span_of(g.per) / 60)) - cortex.now()) INTO room_in_s
     FROM unnest(seen.limit_ids, seen.gate_keys, seen.pers, shared.rooms) AS g(id, key, per, room)
     WHERE g.per IS NOT NULL AND g.room <= 0;
-    RETURN QUERY SELECT done, false, CASE WHEN seen.is_cut THEN 0 ELSE room_in_s END;
+    RETURN QUERY SELECT done, false, CASE WHEN seen.is_cut OR has_more THEN 0 ELSE room_in_s END;
 END $function$;
 
 -- Notes whose turn it was last, of entries as they are in share_room.

@@ -79,9 +79,11 @@ WITH front AS MATERIALIZED (
     FROM paused p WHERE t.job_id = p.job_id AND t.state = 'READY'
     RETURNING t.job_id
 ), freed AS (
-    DELETE FROM cortex_worker.limit_hold h USING parked p WHERE h.job_id = p.job_id
+    DELETE FROM cortex_worker.limit_hold h USING parked p WHERE h.job_id = p.job_id RETURNING h.job_id
+), hinted AS (
+    SELECT pg_notify('cortex_limit', '') FROM (SELECT FROM freed LIMIT 1) f
 )
-SELECT count(*)::int AS count FROM parked;
+SELECT count(*)::int AS count, (SELECT count(*) FROM hinted) AS hint_count FROM parked;
 
 -- name: unpark
 -- Makes tasks due again whose pause is over, and notifies pods. $1 limit. Locks: the tasks, skipping locked. Returns how

@@ -11,7 +11,8 @@ import pytest
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import Claim
 from cortex.domain.job_limits import Concurrency, Rate
-from cortex.store import jobs, limits, queues, tasks
+from cortex.domain.queueing.pauses import Pausable
+from cortex.store import jobs, limits, pauses, queues, tasks
 from cortex.store.tasks import has_work
 from tests.limits.conftest import TYPE, Stage
 from tests.sql.test_approval_plans import touched
@@ -224,10 +225,10 @@ def test_paused_tenant_takes_no_place_from_others(stage: Stage) -> None:
     stage.submit_many(300, {}, tenant="acme")
     stage.submit_many(2, {}, tenant="zoo")
     stage.declare(Concurrency(2, key="tenant"), Concurrency(3))
-    pause = "INSERT INTO cortex_worker.pause VALUES ('tenant', 'acme', 'ana', now(), 'a test')"
-    sql(stage.dsn, pause)
+    acme = Pausable.parse("tenant:acme")
+    stage.call(pauses.pause, acme, by="ana", reason="a test")
     assert [each.tenant for each in stage.claim()] == ["zoo", "zoo"]
-    sql(stage.dsn, "DELETE FROM cortex_worker.pause")
+    stage.call(pauses.resume, acme, by="ana")
     assert [each.tenant for each in stage.claim()] == ["acme"]
 
 

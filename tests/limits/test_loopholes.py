@@ -162,3 +162,16 @@ def test_paused_job_that_code_handed_back_is_retried_by_a_person(stage: Stage) -
     assert stage.claim() == []
     stage.call(pauses.resume, TENANT_PAUSE, by="ben")
     assert len(stage.claim()) == 1
+
+
+def test_line_of_a_paused_tenant_does_not_hold_those_behind_it(stage: Stage) -> None:
+    stage.declare(Concurrency(5))
+    stage.submit_many(300, {}, tenant="acme", priority=-1)
+    stage.call(pauses.pause, TENANT_PAUSE, **WHO)
+    other = stage.submit(tenant="zoo")
+    assert stage.admit().due_in_s == 0, "there may be more of them"
+    assert [each.lease.job_id for each in stage.claim()] == [other]
+    assert stage.states() == {"LOCKED": 1, "PAUSED": 300}
+    stage.call(pauses.resume, TENANT_PAUSE, by="ben")
+    assert stage.states() == {"LOCKED": 1, "HELD": 300}
+    assert len(stage.claim()) == 4
