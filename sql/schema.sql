@@ -6402,6 +6402,14 @@ BEGIN
         SELECT jobs || coalesce(array_agg(w.id), '{}'), (SELECT count(*) FROM more) INTO jobs, postponed
         FROM asked a CROSS JOIN LATERAL unnest(a.ids) AS w(id);
     END IF;
+    -- What a job that has ended left open, the one that continues it waits for: children that are being cancelled.
+    WITH RECURSIVE line AS (
+        SELECT w.id FROM unnest(jobs) AS w(id)
+        UNION
+        SELECT c.id FROM line l JOIN cortex.job_record j ON j.id = l.id JOIN cortex.job_record c ON c.origin_id = j.id
+        WHERE j.finished_at IS NOT NULL
+    )
+    SELECT array_agg(l.id) INTO jobs FROM line l;
     met := ARRAY(
         SELECT j.id FROM cortex.job_record j
         WHERE j.id = ANY (jobs) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')
@@ -8210,12 +8218,29 @@ BEGIN
     END IF;
     SELECT * INTO parent FROM cortex.job_record j WHERE j.id = of_job;
     of_lineage := coalesce(parent.lineage_id, parent.id);
-    UPDATE cortex.job_child c SET parent_id = of_job
-    FROM cortex.job_record j
-    WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
-      AND NOT c.is_held AND c.ended_at IS NULL AND j.id = c.job_id AND j.cancel_requested_at IS NULL;
     IF NOT parent.has_children IS TRUE THEN
         UPDATE cortex.job_record j SET has_children = true WHERE j.id = of_job;
+    END IF;
+    -- Whoever retries one of them by hand locks these, too, before the child: then it finds them settled.
+    PERFORM FROM cortex.dead_letter d
+    WHERE d.job_id = ANY (ARRAY(
+        SELECT c.job_id FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+          AND j.status = 'FAILED'
+        ORDER BY c.ordinal LIMIT cardinality(new_ids)))
+    ORDER BY d.job_id FOR UPDATE;
+    -- A batch locks the children that it ends in an order of its own: this waits for none of them.
+    WITH running AS MATERIALIZED (
+        SELECT c.ctid AS place FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+          AND NOT c.is_held AND c.ended_at IS NULL AND j.cancel_requested_at IS NULL
+        ORDER BY c.ordinal FOR UPDATE OF c SKIP LOCKED
+    )
+    UPDATE cortex.job_child c SET parent_id = of_job FROM running r WHERE c.ctid = r.place;
+    IF EXISTS (SELECT FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id
+               WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+                 AND NOT c.is_held AND c.ended_at IS NULL AND j.cancel_requested_at IS NULL) THEN
+        RETURN 'busy';
     END IF;
     -- Those that are being cancelled with the earlier job end first.
     IF EXISTS (SELECT FROM cortex.job_child c
@@ -8226,9 +8251,10 @@ BEGIN
     WITH left_over AS MATERIALIZED (
         SELECT c.ctid AS place, c.ordinal, c.is_held, c.terms, c.job_id
         FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
-        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
-          AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))
-        ORDER BY c.ordinal LIMIT cardinality(new_ids) FOR UPDATE OF c
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first
+          AND (c.parent_id <> of_job AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))
+               OR j.status = 'CANCELLED' AND j.cancelled_by = 'job:' || parent.origin_id)
+        ORDER BY c.ordinal LIMIT cardinality(new_ids) FOR UPDATE OF c SKIP LOCKED
     ), again AS MATERIALIZED (
         SELECT l.*, row_number() OVER (ORDER BY l.ordinal) AS nth FROM left_over l
     )
@@ -8244,8 +8270,9 @@ BEGIN
             FROM cortex.job_record j WHERE j.id = a.job_id) END
     FROM again a WHERE c.ctid = a.place;
     IF EXISTS (SELECT FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
-               WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
-                 AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))) THEN
+               WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first
+                 AND (c.parent_id <> of_job AND (c.is_held OR j.status IN ('FAILED', 'CANCELLED'))
+                      OR j.status = 'CANCELLED' AND j.cancelled_by = 'job:' || parent.origin_id)) THEN
         RETURN 'more';
     END IF;
     SELECT cortex.open_children(of_lineage, of_step, parent.tenant, let_go) INTO opened;
@@ -8322,7 +8349,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.families_end(uuid[]) FROM PUBLIC;
 
--- Gives up the children that jobs held when they ended, of up to so many jobs. Returns how many.
+-- Gives up up to so many children that jobs held when they ended. Returns how many: repeat it until that is none.
 CREATE FUNCTION cortex.withdraw_children(most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -8336,11 +8363,18 @@ DECLARE
     withdrawn int;
 BEGIN
     -- Waits for whoever is just submitting one of them: what begins then is seen by the next statement.
-    UPDATE cortex.job_child c SET ended_at = cortex.now()
-    FROM (SELECT p.parent_id, p.step, coalesce(j.lineage_id, j.id) AS lineage_id
-          FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id ORDER BY p.at LIMIT most) cut
-    WHERE c.lineage_id = cut.lineage_id AND c.parent_id = cut.parent_id AND c.is_held AND c.ended_at IS NULL
-      AND NOT c.is_detached AND (cut.step = '' OR c.step = cut.step);
+    WITH own AS MATERIALIZED (
+        SELECT k.lineage_id, k.step, k.ordinal
+        FROM cortex.child_cut p JOIN cortex.job_record j ON j.id = p.parent_id
+        JOIN cortex.job_child k ON k.lineage_id = coalesce(j.lineage_id, j.id) AND k.parent_id = p.parent_id
+        WHERE k.is_held AND k.ended_at IS NULL AND NOT k.is_detached AND (p.step = '' OR k.step = p.step)
+        LIMIT most
+    ), held AS MATERIALIZED (
+        SELECT c.ctid AS place FROM own JOIN cortex.job_child c USING (lineage_id, step, ordinal)
+        WHERE c.is_held AND c.ended_at IS NULL
+        ORDER BY c.lineage_id, c.step, c.ordinal FOR UPDATE OF c
+    )
+    UPDATE cortex.job_child c SET ended_at = cortex.now() FROM held h WHERE c.ctid = h.place;
     GET DIAGNOSTICS withdrawn = ROW_COUNT;
     RETURN withdrawn;
 END $function$;

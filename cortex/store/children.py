@@ -24,6 +24,8 @@ from cortex.store.rows import row_of, rows_of
 
 CANCEL_MAX = 500
 ADOPT_MAX = 500
+WITHDRAW_MAX = 5_000
+"""Held children in one statement: a job may hold a hundred thousand."""
 
 
 @attrs.frozen(kw_only=True)
@@ -160,8 +162,9 @@ async def cut(db: Database, *, limit: int = CANCEL_MAX) -> CutPass:
     """
     if not await db.fetch("children.cuts", 1):
         return CutPass(count=0, left=0)
-    row = await db.fetch_one("children.withdraw", limit)
-    count = row["count"] if row else 0
+    count = 0
+    while (row := await db.fetch_one("children.withdraw", WITHDRAW_MAX)) and row["count"]:
+        count += row["count"]
     cuts = rows_of(_Cut, await db.fetch("children.cuts", limit))
     for (parent_id, step), group in groupby(cuts, key=lambda each: (each.parent_id, each.step)):
         of_parent = list(group)

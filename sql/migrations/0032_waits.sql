@@ -85,6 +85,14 @@ BEGIN
         SELECT jobs || coalesce(array_agg(w.id), '{}'), (SELECT count(*) FROM more) INTO jobs, postponed
         FROM asked a CROSS JOIN LATERAL unnest(a.ids) AS w(id);
     END IF;
+    -- What a job that has ended left open, the one that continues it waits for: children that are being cancelled.
+    WITH RECURSIVE line AS (
+        SELECT w.id FROM unnest(jobs) AS w(id)
+        UNION
+        SELECT c.id FROM line l JOIN cortex.job_record j ON j.id = l.id JOIN cortex.job_record c ON c.origin_id = j.id
+        WHERE j.finished_at IS NOT NULL
+    )
+    SELECT array_agg(l.id) INTO jobs FROM line l;
     met := ARRAY(
         SELECT j.id FROM cortex.job_record j
         WHERE j.id = ANY (jobs) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')

@@ -8,7 +8,8 @@ SELECT s.verdict, s.ordinal FROM cortex.spawn_children(
 
 -- name: adopt
 -- Takes on what an earlier job of the lineage left at a step. $1 job, $2 attempt, $3 pod, $4 key of the step, $5 the first
--- ordinal, $6 ids for jobs that continue others, $7 how many may run at once. Locks: the job's task, the children.
+-- ordinal, $6 ids for jobs that continue others, $7 how many may run at once. Locks: the job's task, dead letters of children,
+-- the children that nobody else has locked.
 SELECT cortex.adopt_children($1, $2, $3, $4, $5, $6::uuid[], $7) AS verdict;
 
 -- name: ids
@@ -19,10 +20,12 @@ WHERE c.lineage_id = $1 AND c.step = $2 AND c.ordinal >= $3 ORDER BY c.ordinal L
 -- name: outcomes
 -- How the children of a step ended, from an ordinal on, as far as all before them have ended. $1 first job of the lineage,
 -- $2 key of the step, $3 the first ordinal, $4 limit, $5 bytes of results after which no other is returned, $6 the parent.
--- Locks: none. One that an earlier job of the lineage left failed or cancelled counts as not ended.
+-- Locks: none. One that an earlier job of the lineage left failed or cancelled, or cancelled just when this one took it on,
+-- counts as not ended.
 WITH ended AS (
     SELECT c.ordinal, c.job_id, c.parent_id, j.status::text AS status, j.result::text AS result, j.error_message,
-           j.error_code, j.error_class, j.cancelled_by, j.cancel_reason, c.is_held
+           j.error_code, j.error_class, j.cancelled_by, j.cancel_reason, c.is_held,
+           (SELECT 'job:' || p.origin_id FROM cortex.job_record p WHERE p.id = $6) AS earlier
     FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
     WHERE c.lineage_id = $1 AND c.step = $2 AND c.ordinal >= $3 AND c.ordinal < least(
         coalesce((SELECT o.ordinal FROM cortex.job_child o
@@ -33,7 +36,9 @@ WITH ended AS (
                   ORDER BY o.ordinal LIMIT 1), 2147483647))
     ORDER BY c.ordinal LIMIT $4
 ), whole AS (
-    SELECT e.*, e.parent_id <> $6 AND (e.is_held OR e.status IS DISTINCT FROM 'COMPLETED') AS is_left,
+    SELECT e.*,
+           e.parent_id <> $6 AND (e.is_held OR e.status IS DISTINCT FROM 'COMPLETED')
+           OR e.status IS NOT DISTINCT FROM 'CANCELLED' AND e.cancelled_by IS NOT DISTINCT FROM e.earlier AS is_left,
            coalesce(sum(octet_length(e.result)) OVER (ORDER BY e.ordinal), 0) AS bytes
     FROM ended e
 )
@@ -42,7 +47,8 @@ SELECT w.ordinal, w.job_id, w.status, w.result, w.error_message, w.error_code, w
 FROM whole w WHERE w.bytes <= $5 OR w.ordinal = $3 ORDER BY w.ordinal;
 
 -- name: withdraw
--- Gives up the children that ended jobs still held. $1 how many jobs. Locks: the children.
+-- Gives up children that ended jobs still held. $1 how many. Locks: the children, by lineage, step and ordinal. Repeat it
+-- until it returns none.
 SELECT cortex.withdraw_children($1) AS count;
 
 -- name: cuts

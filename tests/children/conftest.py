@@ -152,6 +152,32 @@ class Parents:
             let_go=let_go,
         )
 
+    def retried(self, claim: Claim) -> Claim:
+        """Fail a parent; return the claim of the job that continues it."""
+        old = claim.lease.job_id
+        fail = (
+            "WITH gone AS (DELETE FROM cortex_worker.task WHERE job_id = $1) "
+            "UPDATE cortex.job_record SET status = 'FAILED', attempt = 1, error_message = 'x', "
+            "error_code = 'x', worker_job_id = NULL WHERE id = $1"
+        )
+        sql(self.stage.dsn, fail, old)
+        new = self.stage.submit()
+        continues = "UPDATE cortex.job_record SET origin_id = $2, lineage_id = $3 WHERE id = $1"
+        sql(self.stage.dsn, continues, new, old, claim.lineage_id or old)
+        return self.stage.claim(new)
+
+    def adopt(self, claim: Claim, *, let_go: int = 1, count: int = 100) -> str:
+        """Take on the children that an earlier job of the lineage has left."""
+        return self.store(
+            children.adopt,
+            lease=claim.lease,
+            pod_id=self.stage.pod_id,
+            step="pages",
+            first=0,
+            new_ids=[new_id() for _ in range(count)],
+            let_go=let_go,
+        )
+
     def submitted(self, ids: Iterable[UUID]) -> list[UUID]:
         """Those that are jobs by now."""
         query = "SELECT id FROM cortex.job_record WHERE id = ANY ($1::uuid[])"

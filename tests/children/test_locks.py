@@ -1,0 +1,94 @@
+"""Children that two sessions change at once: neither waits for the other, and no wait is missed."""
+
+import pytest
+
+from cortex.domain.waits import ChildrenWait
+from cortex.store import children, jobs
+from tests.children.conftest import Parents
+from tests.signals.conftest import open_transaction
+from tests.support.servers.postgres import sql
+
+END = (
+    "UPDATE cortex.job_record SET status = 'CANCELLED', cancelled_by = 'me', "
+    "cancel_requested_at = cortex.now(), worker_job_id = NULL WHERE id = $1"
+)
+
+
+def test_parent_that_adopts_children_waits_for_no_batch_that_ends_them(parents: Parents) -> None:
+    claim = parents.running()
+    ids = parents.spawn(claim, 3, let_go=3)
+    again = parents.retried(claim)
+    with open_transaction(parents.stage.dsn, END, ids[2]):
+        assert parents.adopt(again, let_go=3) == "busy"
+        query = "SELECT parent_id FROM cortex.job_child WHERE lineage_id = $1 ORDER BY ordinal"
+        rows = sql(parents.stage.dsn, query, claim.lease.job_id)
+        new, old = again.lease.job_id, claim.lease.job_id
+        assert [row["parent_id"] for row in rows] == [new, new, old]
+    assert parents.adopt(again, let_go=3) == "done"
+
+
+def test_parent_that_adopts_held_children_waits_for_none_that_just_begins(parents: Parents) -> None:
+    claim = parents.running()
+    ids = parents.spawn(claim, 3, let_go=1)
+    again = parents.retried(claim)
+    assert parents.adopt(again, let_go=1) == "done"
+    third = parents.retried(again)
+    with open_transaction(parents.stage.dsn, END, ids[0]):  # it lets the next one go
+        assert parents.adopt(third, let_go=1) == "busy"
+    assert parents.adopt(third, let_go=1) == "done"
+    running = (
+        "SELECT c.ordinal FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id "
+        "WHERE c.parent_id = $1 AND j.finished_at IS NULL"
+    )
+    rows = sql(parents.stage.dsn, running, third.lease.job_id)
+    assert [row["ordinal"] for row in rows] == [1]
+
+
+def test_children_being_cancelled_wake_the_job_that_continues_their_parent(
+    parents: Parents,
+) -> None:
+    claim = parents.running()
+    (child,) = parents.spawn(claim, 1, kind="work")
+    parents.stage.claim(child)
+    again = parents.retried(claim)
+    parents.store(children.cut)
+    assert parents.adopt(again) == "wait"
+    job_id = again.lease.job_id
+    parents.stage.suspend(again.lease, ChildrenWait(step="pages", upto=1), on="child:pages")
+    parents.stage.wake()
+    assert not parents.stage.has_task(job_id)
+    sql(parents.stage.dsn, "DELETE FROM cortex_worker.task WHERE job_id = $1", child)
+    sql(parents.stage.dsn, END, child)
+    parents.stage.wake()
+    assert parents.stage.has_task(job_id)
+
+
+def test_child_that_is_cancelled_with_the_earlier_parent_after_it_was_adopted_runs_again(
+    parents: Parents,
+) -> None:
+    claim = parents.running()
+    (child,) = parents.spawn(claim, 1)
+    again = parents.retried(claim)
+    assert parents.adopt(again) == "done"
+    by = f"job:{claim.lease.job_id}"  # its list was read before the adoption
+    parents.store(jobs.cancel, child, by=by, reason="its parent failed")
+    assert [each.is_left for each in parents.outcomes(again)] == [True]
+    assert parents.adopt(again) == "done"
+    assert parents.outcomes(again) == []
+    assert parents.ids(again) != [child]
+    (child,) = parents.ids(again)
+    parents.store(jobs.cancel, child, by="me", reason="enough")
+    assert [each.is_left for each in parents.outcomes(again)] == [False]
+
+
+def test_held_children_of_an_ended_job_are_given_up_in_bounded_statements(
+    parents: Parents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "WITHDRAW_MAX", 2)
+    claim = parents.running()
+    parents.spawn(claim, 6, let_go=1)
+    parents.stage.suspend(claim.lease, delay_s=600.0, on="sleep")
+    parents.end(claim.lease.job_id)
+    assert parents.store(children.cut).count == 5 + 1
+    left = "SELECT FROM cortex.job_child WHERE lineage_id = $1 AND ended_at IS NULL"
+    assert sql(parents.stage.dsn, left, claim.lease.job_id) == []
