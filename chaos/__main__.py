@@ -22,6 +22,10 @@ COMMANDS: Final = {
         "chaos.commands.limits:limits",
         "Kill pods that run jobs of a type with limits.",
     ),
+    "families": (
+        "chaos.commands.families:families",
+        "Kill pods that run jobs with children.",
+    ),
     "sim": ("chaos.commands.sim:sim", "Simulate pods on a virtual clock."),
     "mutants": (
         "chaos.commands.mutants:mutants",

@@ -20,6 +20,7 @@ FIXTURES_S: Final = {
     "mcp_command": 1.5,  # `cortex mcp` as a process: half a second for the packages alone
     "signal_bench": 2.5,  # pods whose jobs receive signals, and are killed
     "limits_bench": 2.0,  # pods that are killed, with a server of their own
+    "families_bench": 2.0,  # pods of families that are killed, with a server of their own
     "agent_bench": 2.5,  # pods of agents that are killed, with a server and a model of their own
     "confined": 0.5,  # a pod's place, and programs confined there
     "confined_as_me": 0.3,

@@ -214,6 +214,11 @@ RULES: Final = (
         ("chaos/signals/", "chaos/commands/signals.py", "chaos/checkers/i38_signals.py"),
         ("tests/signals/test_storm.py",),
     ),
+    Rule(
+        "chaos of families",
+        ("chaos/families/", "chaos/commands/families.py"),
+        ("tests/children/test_families.py",),
+    ),
     Rule("chaos", ("chaos/",), ("tests/chaos",)),
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),

@@ -588,6 +588,7 @@ END
             "uv run python -m chaos agents": RELEASE,
             "uv run python -m chaos signals": RELEASE,
             "uv run python -m chaos limits": RELEASE,
+            "uv run python -m chaos families": RELEASE,
         },
     ),
     "docs/guides/waiting.md": Scene(
