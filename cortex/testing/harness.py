@@ -23,6 +23,7 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import StepKind
 from cortex.domain.job_limits import check_keys
 from cortex.domain.limits import PAYLOAD
+from cortex.domain.queueing.submit_rules import check_arguments
 from cortex.durable.codec import decode, encode
 from cortex.durable.job_log import LINES_MAX
 from cortex.durable.registry import JobType
@@ -178,7 +179,12 @@ class Cortex:
         return Crashes(lambda crash: self._prepare(job, arguments, crash), self.clock)
 
     def _prepare(
-        self, job: "RunnableJob[Any]", arguments: Mapping[str, Any], crash: Crash
+        self,
+        job: "RunnableJob[Any]",
+        arguments: Mapping[str, Any],
+        crash: Crash,
+        *,
+        is_child: bool = False,
     ) -> JobRun:
         __tracebackhide__ = True
         agent = job if isinstance(job, Agent) else None
@@ -194,8 +200,9 @@ class Cortex:
         except InvalidValueError as error:
             message = f"job {job.name!r} does not take these arguments: {error.message}"
             raise InvalidValueError(message) from None
-        # One job alone waits for no limit; but a submit would refuse it without its keys.
+        # One job alone waits for no limit or rule; but a submit would refuse it without its keys.
         check_keys(job_type.name, job_type.limits, decode(payload))
+        check_arguments(job_type.name, job_type.rule, decode(payload), is_child=is_child)
         tools = () if agent is None else agent.tools
         modules = _modules_of(job_type.handler, *(each.run for each in tools))
         declared = _resources_of(modules)
@@ -246,7 +253,7 @@ class Cortex:
                 f"submits a job of type {terms.type!r}, which no loaded module has: import the "
                 "module that defines it"
             )
-        return self._prepare(job, parse(payload), Crash())
+        return self._prepare(job, parse(payload), Crash(), is_child=True)
 
     def _unix_ms(self) -> int:
         return int(self.clock.now.timestamp() * 1000)

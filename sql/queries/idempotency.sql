@@ -45,7 +45,7 @@ WITH over AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT o.id, EXISTS (SELECT FROM cortex.job_record j WHERE j.id = o.job_id AND j.finished_at IS NULL)
                OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.queue_name = q.name AND t.state = 'QUEUED')
-               OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.queue_name = q.name AND t.state IN ('READY', 'LOCKED'))
+               OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.queue_name = q.name AND t.state IN ('HELD', 'READY', 'LOCKED'))
                OR EXISTS (SELECT FROM cortex.job_record j
                           WHERE j.queue_name = q.name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')) AS is_live,
            q.name AS queue

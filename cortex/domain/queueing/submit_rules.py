@@ -13,7 +13,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.phrases import parse_span, span
 
 KEY_MAX: Final = 200
@@ -172,6 +172,25 @@ def _made(name: str, value: Any) -> SubmitRule:
 def arguments_of(rule: SubmitRule) -> list[str]:
     """Return the arguments that the key names, in the order in which it names them."""
     return list(dict.fromkeys(_ARGUMENT.findall(rule.key)))
+
+
+def check_arguments(
+    job_type: str, rule: SubmitRule | None, payload: Mapping[str, Any], *, is_child: bool = False
+) -> None:
+    """Raise `InvalidValueError` for a job that a submit would refuse because of its type's rule."""
+    if rule is None:
+        return
+    kind = rule.fields["kind"]
+    if is_child:
+        raise InvalidValueError(
+            f'job type "{job_type}" has a {kind}: its jobs cannot be children',
+            hint="submit it with a client, or drop the rule",
+        )
+    if missing := [name for name in arguments_of(rule) if name not in payload]:
+        raise InvalidValueError(
+            f'job type "{job_type}" is a {kind} by {rule.key}: its payload has no "{missing[0]}"',
+            hint="give the argument: the key is made of it",
+        )
 
 
 @attrs.frozen
