@@ -49,6 +49,7 @@ def test_each_important_condition_has_an_alert() -> None:
         "CortexOutboxFailures": "warning",
         "CortexWorkStranded": "critical",
         "CortexScheduleMissed": "warning",
+        "CortexPauseForgotten": "warning",
     }
 
 

@@ -217,6 +217,10 @@ COUNTED_MAX = 100_000
 """Of each kind: anything above is equally too much."""
 
 
+WAITS: Final = ("signal", "child", "limit", "sleep")
+"""What jobs wait for that no person and no failure holds."""
+
+
 @attrs.frozen(kw_only=True)
 class Figures:
     """Counts stop at a given limit; ages are in seconds."""
@@ -231,6 +235,10 @@ class Figures:
     """Ready tasks whose type or tools no living pod has; 0 if no pod lives at all."""
     stranded_types: tuple[str, ...] = ()
     """Job types of the jobs that wait for code, those of the most jobs first."""
+    waiting: dict[str, int]
+    """Jobs that wait for signals, children, limits or time, by `WAITS`."""
+    old_pauses: int
+    """Pauses that are older than a day."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
     messages: dict[MessageStatus, int]
@@ -256,6 +264,8 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         oldest_due_s=row["oldest_due_s"],
         stranded_count=row["stranded"],
         stranded_types=tuple(row["stranded_types"]),
+        waiting={word: row[f"waiting_{word}"] for word in WAITS},
+        old_pauses=row["old_pauses"],
         letters={state: row[state.lower()] for state in UNRESOLVED},
         messages={
             state: row[f"messages_{state.lower()}"]

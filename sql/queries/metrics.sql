@@ -2,7 +2,8 @@
 -- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), those of them that no living
 -- pod serves, unresolved dead letters,
 -- messages of the outbox, schedules that missed an instant within the last hour, the
--- seconds since the last `cortex tick` if ticks run the jobs, runners and those of them that are late.
+-- seconds since the last `cortex tick` if ticks run the jobs, runners and those of them that are late, jobs that wait for
+-- signals, children, limits or time, and pauses that are older than a day.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
@@ -75,6 +76,10 @@ WITH RECURSIVE held AS MATERIALIZED (
         LIMIT $1) t
 ), stranded AS MATERIALIZED (
     SELECT coalesce(sum(s.jobs), 0) AS count FROM cortex_worker.stranded s
+), waiting AS MATERIALIZED (
+    -- One bounded part of the table for both words: a first-of has several rows.
+    SELECT w.kind, count(DISTINCT w.job_id) AS count
+    FROM (SELECT kind, job_id FROM cortex.job_wait LIMIT $1) w GROUP BY w.kind
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT $1
 )
@@ -88,6 +93,14 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count FROM stranded) AS stranded,
        ARRAY(SELECT split_part(s.task, ' ', 1) FROM cortex_worker.stranded s WHERE s.jobs > 0
              GROUP BY 1 ORDER BY sum(s.jobs) DESC, 1) AS stranded_types,
+       coalesce((SELECT count FROM waiting WHERE kind = 'signal'), 0) AS waiting_signal,
+       coalesce((SELECT count FROM waiting WHERE kind = 'child'), 0) AS waiting_child,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.job_record WHERE status = 'RETRY' AND worker_job_id IS NULL
+              AND waiting_on !~ '^(approval|budget|child|signal):' AND waiting_on = 'sleep' LIMIT $1) j) AS waiting_sleep,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex_worker.task WHERE state = 'HELD' AND limit_keys IS NOT NULL LIMIT $1) t) AS waiting_limit,
+       (SELECT count(*) FROM cortex_worker.pause WHERE paused_at < cortex.now() - interval '1 day') AS old_pauses,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
        (SELECT count(*) FROM letter WHERE state = 'ARCHIVED') AS archived,

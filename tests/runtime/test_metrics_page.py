@@ -88,9 +88,26 @@ async def test_scrape_shows_the_state_of_the_whole_system(
            VALUES ('retries', 30, now() - interval '3 min'),
                   ('triage', 60, now() - interval '3 min')""",
     )
+    sql(
+        database,
+        """INSERT INTO cortex_worker.pause (kind, name, paused_by, reason, paused_at)
+           VALUES ('queue', 'mail', 'ana', 'deploy', now() - interval '25 h'),
+                  ('queue', 'bulk', 'ana', 'deploy', now() - interval '23 h')""",
+    )
+    sql(
+        database,
+        """INSERT INTO cortex.job_wait (job_id, kind, name, upto)
+           SELECT id, 'signal', name, NULL FROM cortex.job, unnest('{paid,sent}'::text[]) AS n(name)
+           WHERE status = 'PENDING' UNION ALL
+           SELECT id, 'child', 'pages', 1 FROM cortex.job WHERE status = 'RUNNING'""",
+    )
     page.running.add(first)
     found = await page.scrape()
     assert found["cortex_database_up"] == 1
+    assert found["cortex_waiting_jobs", "signal"] == 3
+    assert found["cortex_waiting_jobs", "child"] == 2
+    assert found["cortex_waiting_jobs", "limit"] == found["cortex_waiting_jobs", "sleep"] == 0
+    assert found["cortex_pauses_old"] == 1
     assert found["cortex_jobs", "PENDING"] == 3
     assert found["cortex_jobs", "RUNNING"] == 2
     assert found["cortex_jobs", "RETRY"] == found["cortex_jobs", "WAITING_FOR_APPROVAL"] == 0

@@ -26,6 +26,8 @@ GROUPS: Final = {
         "oldest_due",
         "stranded",
         "schedules_missed",
+        "waiting_jobs",
+        "pauses",
         "slots",
         "running",
     ),

@@ -239,6 +239,13 @@ STRANDED: Final = _gauge(
     "cortex_stranded_tasks",
     "jobs that wait for a type, tools or code that no living pod has",
 )
+WAITING: Final = _gauge(
+    "cortex_waiting_jobs",
+    "jobs of the whole system that wait for a signal, a child, a limit or the end of a sleep, "
+    "each count up to a limit",
+    "word",
+)
+PAUSES_OLD: Final = _gauge("cortex_pauses_old", "pauses that are older than a day")
 LETTERS: Final = _gauge(
     "cortex_dead_letters_unresolved", "unresolved dead letters of the whole system", "state"
 )

@@ -134,6 +134,8 @@ class MetricsPage(Collector):
         yield _gauge(catalogue.DUE, {(): figures.due_count})
         yield _gauge(catalogue.OLDEST_DUE, {(): figures.oldest_due_s})
         yield _gauge(catalogue.STRANDED, {(): figures.stranded_count})
+        yield _gauge(catalogue.WAITING, {(w,): n for w, n in figures.waiting.items()})
+        yield _gauge(catalogue.PAUSES_OLD, {(): figures.old_pauses})
         yield _gauge(catalogue.LETTERS, {(s.value,): n for s, n in figures.letters.items()})
         yield _gauge(catalogue.OUTBOX, {(s.lower(),): n for s, n in figures.messages.items()})
         yield _gauge(catalogue.OUTBOX_OLDEST, {(): figures.oldest_message_s})

@@ -185,6 +185,8 @@ class FakePulse(StorePulse):
             jobs=jobs | {JobStatus.RUNNING: self.running},
             due_count=self.due,
             oldest_due_s=self.oldest_due_s,
+            waiting={},
+            old_pauses=0,
             letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
             messages={
                 MessageStatus.FAILED: self.failed_messages,
