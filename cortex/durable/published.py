@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 
 import attrs
 import orjson
-import structlog
 import trio
 from trio.lowlevel import in_trio_run
 
@@ -31,11 +30,12 @@ from cortex.domain.published import (
 )
 from cortex.domain.tracing import current
 from cortex.durable.codec import decode, encode
+from cortex.logger import Logger
 
 GATHER_S: Final = 0.25
 """How long changes are gathered: a pod that is killed loses no more than these."""
 
-_log = structlog.get_logger(__name__)
+_log: Final = Logger(__name__)
 
 
 class Publisher(Protocol):

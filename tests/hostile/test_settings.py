@@ -20,6 +20,7 @@ WIDENING = {
     "models": '{anthropic = {kind = "anthropic", base_url = "https://evil.example"}}',
     "http": '"0.0.0.0:8080"',
     "public_url": '"https://evil.example"',
+    "callback_secret": '"known to whoever wrote this file"',
     "http_folders": '"/"',
     "http_proxies": '"0.0.0.0/0"',
     "tenant": '"bolt"',

@@ -8,8 +8,8 @@ from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.hints import BATCH, EXPIRY, POD_LOST, REMINDER, RETRY
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
+from cortex.runtime.hints import BATCH, EXPIRY, POD_LOST, REMINDER, RETRY, WAKE
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, LIMIT, OUTBOX, WAKES
 from cortex.runtime.maintenance.runners import Means, runners, suspended
 from tests.support.eventually import virtually
 from tests.support.holder import holding
@@ -27,12 +27,14 @@ LOCKS = {
     "dead_letters": ["triage"],
     "alarms": ["alarms"],
     "reconcile": ["budgets.sweep", "budgets.wake_next"],
+    "limits": ["limits"],
     "housekeeping": ["housekeeping"],
     "retention": ["retention"],
 }
 """The turns of each runner that is a singleton."""
-OTHERS = frozenset({"batches", "outbox", "sweep_zombies"})
-"""All pods deliver and hold other batches; `test_sweeper` shows that one process sweeps."""
+OTHERS = frozenset({"batches", "children", "line", "outbox", "sweep_zombies", "wakes"})
+"""All pods deliver, hold other batches and take other rows; `test_sweeper` shows that one process
+sweeps."""
 
 
 def made(bench: Bench) -> tuple[Runner, ...]:
@@ -53,7 +55,8 @@ async def test_each_runner_ticks_without_a_pod(bench: Bench, database: str) -> N
     all_ = made(bench)
     assert len({each.name for each in all_}) == len(all_)
     hints = {hint for each in all_ for hint in each.woken_by}
-    assert hints <= {BATCH, BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, REMINDER, POD_LOST}
+    local = {BATCH, EXPIRY, POD_LOST, REMINDER, RETRY, WAKE}
+    assert hints <= {*local, BREAKER, CONTROL, LIMIT, OUTBOX, WAKES}
     for each in all_:
         assert not (await each.tick(TickBudget())).is_skipped, each.name
     assert_one_truth(database)

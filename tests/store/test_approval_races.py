@@ -13,6 +13,7 @@ import pytest
 from cortex.domain.approvals.vote import Vote
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import ConflictError
+from cortex.domain.queueing.submit_rules import Submitted
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, tasks
@@ -269,7 +270,7 @@ def test_successor_replaces_a_job_that_is_being_released(askers: Askers) -> None
     found = behind_a_lock(
         askers.dsn, lock, decider(request), lambda db: jobs.submit(db, [successor])
     )
-    assert [found[0], type(found[1])] == ["approved", set], found
+    assert found == ["approved", Submitted(new=frozenset({successor.id}))], found
     row = job_row(askers.dsn, job_id)
     assert (row["status"], row["task_state"]) == ("CANCELLED", None)
     assert askers.claim(successor.id).lease.attempt == 1
@@ -289,7 +290,7 @@ def test_successor_replaces_a_job_that_is_being_suspended(
 
     lock = f"SELECT FROM cortex.job_record WHERE id = '{job_id}' FOR UPDATE"
     found = behind_a_lock(askers.dsn, lock, sleep, lambda db: jobs.submit(db, [successor]))
-    assert found == [{job_id}, {successor.id}]
+    assert found == [{job_id}, Submitted(new=frozenset({successor.id}))]
     row = job_row(askers.dsn, job_id)
     assert (row["status"], row["task_state"]) == ("CANCELLED", None)
     assert "is void" in askers.refused(request).message

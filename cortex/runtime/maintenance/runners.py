@@ -149,9 +149,9 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Wakes.name: lambda means: Wakes(means.port, rng=means.chance.rng),
+    Children.name: lambda means: Children(means.port, rng=means.chance.rng),
     Line.name: lambda means: Line(means.port, rng=means.chance.rng),
     Limits.name: lambda means: Limits(means.port, rng=means.chance.rng),
-    Children.name: lambda means: Children(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng

@@ -18,13 +18,14 @@ import attrs
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.clock import system_chance
-from cortex.domain.job import Suspend
+from cortex.domain.job import Claim, Suspend
 from cortex.domain.messages.message import failed
 from cortex.domain.messages.subscription import Subscription
 from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.quota import Period as QuotaPeriod
 from cortex.domain.quota import Quota
 from cortex.domain.schedules.schedule import Schedule
+from cortex.domain.waits import SignalWait
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
@@ -326,6 +327,29 @@ _LINES: Final = """
     VALUES ($1, 1, 1, cortex.now(), 20, 'plan', 'shop', 'begun', '{"n": 1}', 2)
 """
 
+_PARTS: Final = """
+    WITH parent AS (
+        UPDATE cortex.job_record SET has_children = true WHERE id = $1
+    ), child AS (
+        UPDATE cortex.job_record SET parent_id = $1 WHERE id = $2
+    ), link AS (
+        INSERT INTO cortex.job_child (lineage_id, step, ordinal, job_id, parent_id, is_detached,
+                                      is_held)
+        VALUES ($1, 'resize', 0, $2, $1, false, false)
+    )
+    INSERT INTO cortex.job_published (job_id, attempt, number, state, done, total, unit)
+    VALUES ($1, 1, 1, '{"page": 3}', 3, 10, 'pages')
+"""
+_LIMITED: Final = """
+    WITH of_type AS (
+        INSERT INTO cortex.limited_type (type, spec, holds) VALUES ('resize', '[]', true)
+    ), of_key AS (
+        INSERT INTO cortex.job_limit (type, place, unit, key, amount)
+        VALUES ('resize', 1, 'running', 'tenant', 5) RETURNING id
+    )
+    INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key) SELECT $1, id, 'acme' FROM of_key
+"""
+
 
 def fill(call: Session, dsn: str) -> None:
     """Bring about one of each thing that a person can look at."""
@@ -372,6 +396,7 @@ def fill(call: Session, dsn: str) -> None:
             )
         ],
     )
+    _parts(askers, running, later)
     failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
     call(pauses.pause, Pausable(PauseKind.QUEUE, "mail"), by="ana", reason="deploy")
@@ -386,6 +411,22 @@ def fill(call: Session, dsn: str) -> None:
     _by_runners(call)
     step = {"name": "a", "uses": "approve"}
     call(specs.apply, SpecKind.FLOW, name="f", spec={"name": "f", "steps": [step]}, by="ana")
+
+
+def _parts(askers: Askers, parent: Claim, child: Claim) -> None:
+    """A job with a child and a place in a limit; one that waits for a signal."""
+    parent_id = parent.lease.job_id
+    sql(askers.dsn, _PARTS, parent_id, child.lease.job_id)
+    sql(askers.dsn, _LIMITED, parent_id)
+    signal = Suspend(
+        lease=askers.claimed().lease,
+        delay_s=60.0,
+        is_counted=False,
+        waiting_on="signal:payment",
+        error="payment",
+        waits=(SignalWait(name="payment", key="order-1"),),
+    )
+    assert askers.call(tasks.suspend, pod_id=askers.pod_id, operations=[signal])
 
 
 def _messages(call: Session) -> None:

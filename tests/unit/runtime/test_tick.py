@@ -81,9 +81,9 @@ async def test_runners_run_once_with_dispatch_after_those_that_make_jobs_due(
         return 7
 
     recorder = Recorder()
-    names = ("sweep_zombies", "retries", "housekeeping")
+    names = ("retries", "limits", "housekeeping")
     report = await ticked([Fake(each) for each in names], dispatch=dispatch, recorder=recorder)
-    order = ["sweep_zombies", "retries", "dispatch", "housekeeping"]
+    order = ["retries", "limits", "dispatch", "housekeeping"]
     assert [each.name for each in report.runners] == order
     assert [run.name for run in recorder.runs] == order
     assert (asked, report.runners[2].items) == ([(60.0, 200)], 7)
