@@ -63,6 +63,8 @@ READS: dict[str, list[Way]] = {
     "jobs show": [lambda r: [r.talked], lambda r: [r.spoke], lambda r: [r.failed[0]]],
     "jobs watch": [lambda r: [r.talked], lambda r: [r.spoke], lambda r: [r.failed[0]]],
     "jobs wait": [lambda r: [r.talked], lambda r: [r.spoke, r.failed[0]]],
+    "jobs state": [lambda r: [r.spoke]],
+    "jobs tree": [lambda r: [r.spoke]],
     "jobs timeouts": [lambda r: [r.hung]],
     "jobs types": [lambda _: []],
     "why": [lambda r: [r.waiting[0]], lambda r: [r.failed[0]], lambda r: [r.talked]],
@@ -219,6 +221,17 @@ PREPARED = (
     ("freeze", "on", *WHY[:2]),
 )
 """For the commands that only look."""
+OF_JOBS = (
+    """INSERT INTO cortex.job_published (job_id, attempt, number, state, done, total, unit)
+       SELECT $1, 1, 1, jsonb_build_object($3::text, $4::text), 1, 2, left($3, 40)
+       WHERE $2::uuid <> $1""",
+    """INSERT INTO cortex.job_child (
+           lineage_id, step, ordinal, job_id, parent_id, is_detached, is_held)
+       SELECT $1::uuid, $3 || left($4, 40), 0, $2::uuid, $1::uuid, false, false""",
+    """UPDATE cortex.job_record SET has_children = true
+       WHERE id = $1::uuid AND $2::uuid <> $1 AND $3::text <> $4::text""",
+)
+"""What a job has published, and its child."""
 OF_TENANT = (
     """INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
        VALUES ('tenant', $1, 'usd', 'run', 5, $1, $1)""",
@@ -423,6 +436,8 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
         VALUES ('broken', 30, cortex.now(), 1, 0, $1, $2)
     """
     sql(dsn, broke, LINES, HOSTILE)
+    for query in OF_JOBS:
+        sql(dsn, query, spoke, refused, HOSTILE, LINES)
 
     def found(table: str) -> list[str]:
         return [str(row["id"]) for row in sql(dsn, f"SELECT id FROM cortex.{table}")]  # noqa: S608

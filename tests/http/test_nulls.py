@@ -151,7 +151,7 @@ def broken(hint: Any, value: Any, place: str) -> Iterator[str]:
             yield from () if others else broken(first, value, place)
     elif value is None:
         yield from () if hint is Any else (place,)
-    elif attrs.has(origin):
+    elif attrs.has(origin) and isinstance(value, dict):  # some are written as text
         hints = get_type_hints(origin)
         for name in hints.keys() & value.keys():
             yield from broken(hints[name], value[name], f"{place}.{name}")
