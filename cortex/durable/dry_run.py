@@ -8,6 +8,7 @@ clock is one of this process.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -325,11 +326,13 @@ class DryCallbacks:
         raise AssertionError
 
     async def url(self, claim: Claim, callback: Callback) -> str:
-        try:
-            return self._signer.url(claim.lineage_id or claim.lease.job_id, callback)
-        except UsageError:
+        url = None
+        with suppress(UsageError):
+            url = self._signer.url(claim.lineage_id or claim.lease.job_id, callback)
+        if url is None:
             await self._absent.url()
-            raise
+            raise AssertionError
+        return url
 
 
 class Dry:

@@ -58,6 +58,7 @@ async def deliver(request: CheckedRequest[None, bytes], api: Api) -> Response:
         raise GoneError(f"this callback for {callback.name!r} has expired at {at}")
     payload = await api.apart(partial(_payload, request, callback), size=request.size)
     crash_point("before_act")
+    signal_id: UUID | None
     try:
         signal_id = await api.port(
             signals.send,
@@ -74,8 +75,9 @@ async def deliver(request: CheckedRequest[None, bytes], api: Api) -> Response:
             hint="give each event a key of its own",
         ) from None
     except (ConflictError, NotFoundError):
-        refusal = await _refusal(callback, api)
-        raise refusal from None
+        signal_id = None
+    if signal_id is None:
+        raise await _refusal(callback, api)
     crash_point("after_act")
     return answer(Delivered(id=signal_id), status=202)
 
