@@ -1,5 +1,8 @@
 """Signals in SQL: who may send which, and who takes them in which order."""
 
+import json
+from typing import Any
+
 import pytest
 
 from cortex.domain.errors import (
@@ -95,6 +98,19 @@ def test_a_signal_that_nobody_can_take_is_refused(
     assert "\n" not in caught.value.message
     with pytest.raises(InvalidValueError, match="is for both a job and a key"):
         stage.send(stage.submit(), key="k")
+
+
+def test_content_counts_by_its_own_bytes(stage: Stage) -> None:
+    """The database shows it with a blank after each comma and colon."""
+    value: list[Any]
+    for value in ([1] * 100_000, [', "\\: ' * 20_000, *[{"a, ": 1}] * 10_000]):
+        text = json.dumps(value, separators=(",", ":"))
+        assert len(text) < 262_144 < len(json.dumps(value))
+        stage.send(key="large", payload=text)
+    value = [', "\\: ' * 33_000, *[1] * 1_000]
+    text = json.dumps(value, separators=(",", ":"))
+    with pytest.raises(InvalidValueError, match=f"has {len(text)} bytes of JSON, more than 262144"):
+        stage.send(key="large", payload=text)
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.CANCELLED])
