@@ -23,7 +23,10 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import StepKind
 from cortex.domain.job_limits import check_keys
 from cortex.domain.limits import PAYLOAD
+from cortex.domain.option_check import checked_seconds
+from cortex.domain.policy import DELAY_MAX_S
 from cortex.domain.queueing.submit_rules import check_arguments
+from cortex.domain.signals import check_key, check_name, payload_of_text
 from cortex.durable.codec import decode, encode
 from cortex.durable.job_log import LINES_MAX
 from cortex.durable.registry import JobType
@@ -118,16 +121,18 @@ class Cortex:
 
         `after_s`: it arrives so many seconds after the job has begun; else before.
         """
+        check_name(name)
         what = f"signal {name!r}"
-        if not after_s >= 0:
-            raise UsageError(f"{what}: after_s is {after_s!r}, not 0 or more")
+        if key is not None:
+            check_key(key)
+        arrives_s = checked_seconds(after_s, f"{what}: after_s", low_s=0, high_s=DELAY_MAX_S)
         self._signals.append(
             SentSignal(
                 id=self._chance.new_id(),
                 name=name,
                 key=key,
-                payload=encode(payload, what=what, limit=PAYLOAD),
-                after_s=after_s,
+                payload=payload_of_text(encode(payload, what=what, limit=None), what=what),
+                after_s=arrives_s,
             )
         )
 

@@ -1,5 +1,6 @@
 """Signals in job code, in memory: the same journal as in a pod."""
 
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -8,7 +9,7 @@ import attrs
 import pytest
 
 import cortex as library
-from cortex.domain.errors import InvalidSignalError, UsageError
+from cortex.domain.errors import InvalidSignalError
 from cortex.durable.context import Context
 from cortex.durable.registry import job
 from cortex.testing import Cortex
@@ -190,6 +191,19 @@ def test_impossible_terms_are_refused_in_one_line(
     assert run.attempts == 1
 
 
-def test_signals_of_tests_are_checked_as_well(cortex: Cortex) -> None:
-    with pytest.raises(UsageError, match="after_s is -1, not 0 or more"):
-        cortex.signal("x", after_s=-1)
+@pytest.mark.parametrize(
+    "sent, message",
+    [
+        ({"after_s": -1}, "signal 'x': after_s -1 s is not from 0 to"),
+        ({"after_s": "1h"}, "signal 'x': after_s is '1h', not seconds"),
+        ({"name": ""}, "signal name '' is not text"),
+        ({"key": 5}, "signal key 5 is not text"),
+        ({"payload": 1e22}, "signal 'x' has a number that does not fit 64 bits"),
+        ({"payload": "x" * 262_144}, "signal 'x' is 262,146 bytes of JSON"),
+    ],
+)
+def test_signals_of_tests_are_checked_as_in_a_pod(
+    cortex: Cortex, sent: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(library.CortexError, match=re.escape(message)):
+        cortex.signal(**{"name": "x", **sent})
