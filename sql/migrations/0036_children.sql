@@ -125,6 +125,8 @@ BEGIN
     IF others IS NOT NULL THEN
         PERFORM cortex.continue_child(h.id, c.job_id) FROM jsonb_each_text(others) AS o(child, origin)
         JOIN cortex.job_child c ON c.job_id = o.child::uuid JOIN cortex.job_record h ON h.origin_id = o.origin::uuid;
+        -- Those run beside the others: their places are for the next ones.
+        gone := gone + cortex.let_children_go(of_lineage, of_step, (SELECT count(*)::int FROM jsonb_object_keys(others)));
     END IF;
     RETURN gone;
 END $$;
@@ -305,12 +307,14 @@ DECLARE
     room int;
 BEGIN
     -- Whoever ends one that runs now, and did not see those that are held, cannot have locked it: it waits for this.
+    -- One that a person has retried has no place that it could give to another.
     SELECT count(*) INTO running FROM (
         SELECT FROM cortex.job_child c
-        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL LIMIT let_go) r;
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL AND c.terms IS NULL
+        LIMIT let_go) r;
     SELECT count(*) INTO locked FROM (
         SELECT FROM cortex.job_child c
-        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_held AND c.ended_at IS NULL AND c.terms IS NULL
         LIMIT let_go FOR UPDATE SKIP LOCKED) r;
     IF locked < running THEN
         RETURN 'busy';

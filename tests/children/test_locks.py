@@ -6,11 +6,17 @@ from cortex.domain.waits import ChildrenWait
 from cortex.store import children, jobs
 from tests.children.conftest import Parents
 from tests.signals.conftest import open_transaction
+from tests.support.records.rows import new_id
 from tests.support.servers.postgres import sql
 
 END = (
     "UPDATE cortex.job_record SET status = 'CANCELLED', cancelled_by = 'me', "
     "cancel_requested_at = cortex.now(), worker_job_id = NULL WHERE id = $1"
+)
+BY_HAND = (
+    "INSERT INTO cortex.job_record (id, type, payload, origin_id, lineage_id, parent_id, "
+    "max_retries) SELECT $1, type, payload, id, id, parent_id, 3 FROM cortex.job_record "
+    "WHERE id = $2"
 )
 
 
@@ -92,3 +98,36 @@ def test_held_children_of_an_ended_job_are_given_up_in_bounded_statements(
     assert parents.store(children.cut).count == 5 + 1
     left = "SELECT FROM cortex.job_child WHERE lineage_id = $1 AND ended_at IS NULL"
     assert sql(parents.stage.dsn, left, claim.lease.job_id) == []
+
+
+def test_child_that_a_person_retries_while_it_is_held_takes_the_place_of_no_other(
+    parents: Parents,
+) -> None:
+    claim = parents.running()
+    ids = parents.spawn(claim, 3, let_go=3)
+    parents.end(*ids[1:])
+    again = parents.retried(claim)
+    assert parents.adopt(again, let_go=1) == "done"
+    assert len(parents.submitted(parents.ids(again))) == 1
+    new = new_id()
+    sql(parents.stage.dsn, BY_HAND, new, ids[1])
+    parents.end(ids[0])
+    now = parents.ids(again)
+    assert now[1] == new
+    assert parents.submitted(now) == now
+
+
+def test_child_that_a_person_has_retried_runs_beside_those_that_may_at_once(
+    parents: Parents,
+) -> None:
+    claim = parents.running()
+    ids = parents.spawn(claim, 2, let_go=2)
+    parents.end(*ids)
+    again = parents.retried(claim)
+    new = new_id()
+    sql(parents.stage.dsn, BY_HAND, new, ids[0])
+    sql(parents.stage.dsn, "SELECT cortex.continue_child($1, $2)", new, ids[0])
+    assert parents.adopt(again, let_go=1) == "done"
+    now = parents.ids(again)  # its end lets no other one begin
+    assert now[0] == new
+    assert parents.submitted(now) == now
