@@ -1302,6 +1302,18 @@ BEGIN
             WHERE j.id = of_job ORDER BY p.kind LIMIT 1);
 END $function$;
 
+-- The same, or the pause of its queue: of what would take places in limits meanwhile.
+CREATE FUNCTION cortex_worker.pause_of(of_job uuid, queue_name text)
+ RETURNS text
+ LANGUAGE plpgsql
+ STABLE PARALLEL SAFE
+AS $function$
+BEGIN
+    RETURN coalesce(cortex_worker.pause_of(of_job), (
+        SELECT p.kind || ':' || p.name FROM cortex_worker.pause p
+        WHERE p.kind = 'queue' AND p.name = coalesce(pause_of.queue_name, '')));
+END $function$;
+
 -- Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next job runs while the one before sleeps, asks people or waits for a retry.
 CREATE TABLE cortex_worker.strict_queue (
     queue text NOT NULL,  -- Name of the queue. Bulk operations take turns: theirs is relaxed.
@@ -7149,7 +7161,7 @@ DECLARE
     lanes_max CONSTANT int := 200;
     paused_max CONSTANT int := 200;
     aside_max CONSTANT int := 5000;
-    is_picky CONSTANT boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('tenant', 'job'));
+    is_picky CONSTANT boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('tenant', 'job', 'queue'));
     latest text[] COLLATE "C" := (SELECT c.served FROM cortex_worker.limit_cursor c WHERE c.turn = '{}');
     seen record;
     shared record;
@@ -7225,11 +7237,11 @@ BEGIN
         SELECT l.n, l.turn_no, l.keys, l.fresh, l.is_cut, l.is_last, l.gates, l.room, CASE WHEN is_picky THEN (
                    -- What is paused takes no place: of the first ones of a key, so that a pass stays short.
                    SELECT pg_catalog.count(*) FROM (
-                       SELECT t.job_id FROM cortex_worker.task t
+                       SELECT t.job_id, t.queue_name FROM cortex_worker.task t
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
                          AND coalesce(l.room, 1) > 0
                        ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id LIMIT paused_max) t
-                   WHERE cortex_worker.pause_of(t.job_id) IS NULL) ELSE (
+                   WHERE cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL) ELSE (
                    SELECT pg_catalog.count(*) FROM (
                        SELECT FROM cortex_worker.task t
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
@@ -7252,11 +7264,11 @@ BEGIN
         RETURN;
     END IF;
     IF is_picky AND true = ANY (seen.blocked) THEN
-        -- The others of their keys do not wait behind the many of a paused tenant.
+        -- The others of their keys do not wait behind the many of a paused tenant or queue.
         WITH paused AS MATERIALIZED (
-            SELECT t.job_id, cortex_worker.pause_of(t.job_id) AS pause
+            SELECT t.job_id, cortex_worker.pause_of(t.job_id, t.queue_name) AS pause
             FROM unnest(seen.keys, seen.fresh, seen.blocked) AS b(keys, fresh, is_blocked) CROSS JOIN LATERAL (
-                SELECT t.job_id FROM cortex_worker.task t
+                SELECT t.job_id, t.queue_name FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = b.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = b.fresh
                 ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
                 LIMIT aside_max FOR UPDATE SKIP LOCKED) t
@@ -7274,7 +7286,7 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
-                  AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+                  AND (NOT is_picky OR cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL)
                 ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
                 LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0

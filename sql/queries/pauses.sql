@@ -59,17 +59,20 @@ SELECT resumed.name FROM resumed LEFT JOIN hinted ON true;
 
 -- name: park
 -- Sets aside the ready tasks of paused tenants and jobs at the front of each type and priority, so that claims do not read
--- past them; gives back the places that limits gave them. $1 limit of each. Locks: the tasks (ordered, skipping locked).
+-- past them; and those in paused queues that have places in limits; gives these back. $1 limit of each. Locks: the tasks (ordered, skipping locked).
 -- Returns how many.
 WITH front AS MATERIALIZED (
-    SELECT t.job_id FROM cortex_worker.ready_head h CROSS JOIN LATERAL (
-        SELECT t.job_id FROM cortex_worker.task t
+    SELECT t.job_id, t.queue_name, t.is_admitted FROM cortex_worker.ready_head h CROSS JOIN LATERAL (
+        SELECT t.job_id, t.queue_name, t.is_admitted FROM cortex_worker.task t
         WHERE t.state = 'READY' AND NOT t.is_suspect AND t.task = h.task AND t.priority = h.priority
         ORDER BY t.run_at, t.id LIMIT $1) t
     WHERE EXISTS (SELECT FROM cortex_worker.pause WHERE kind IN ('job', 'tenant'))
+       OR EXISTS (SELECT FROM cortex_worker.pause WHERE kind = 'queue') AND EXISTS (SELECT FROM cortex.limited_type WHERE holds)
 ), paused AS MATERIALIZED (
     SELECT t.job_id, f.pause
-    FROM (SELECT front.job_id, cortex_worker.pause_of(front.job_id) AS pause FROM front) f
+    FROM (SELECT front.job_id,
+                 CASE WHEN front.is_admitted THEN cortex_worker.pause_of(front.job_id, front.queue_name)
+                      ELSE cortex_worker.pause_of(front.job_id) END AS pause FROM front) f
     JOIN cortex_worker.task t ON t.job_id = f.job_id
     WHERE f.pause IS NOT NULL AND t.state = 'READY'
     ORDER BY t.job_id FOR UPDATE OF t SKIP LOCKED

@@ -51,9 +51,10 @@ WITH RECURSIVE turn AS MATERIALIZED (
     FROM waited w LEFT JOIN cortex.breaker b ON b.name = w.name LEFT JOIN quota q ON q.name = w.name
     WHERE w.name IS NOT NULL AND (SELECT is_mine FROM turn)
 ), known AS MATERIALIZED (
-    SELECT DISTINCT unnest(job_types) AS type FROM cortex.pod WHERE state = 'READY'
+    SELECT unnest(cortex_worker.open_types(ARRAY(
+        SELECT DISTINCT unnest(job_types) FROM cortex.pod WHERE state = 'READY'))) AS type
 ), prober AS (
-    -- Prefers a job that a pod can claim at once: of a type that a pod runs, in no busy or paused queue.
+    -- Prefers a job that a pod can claim at once: of a type that a pod runs and that is not paused, in no busy or paused queue.
     SELECT c.id, c.next_retry_at FROM gate g CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (

@@ -175,3 +175,33 @@ def test_line_of_a_paused_tenant_does_not_hold_those_behind_it(stage: Stage) -> 
     stage.call(pauses.resume, TENANT_PAUSE, by="ben")
     assert stage.states() == {"LOCKED": 1, "HELD": 300}
     assert len(stage.claim()) == 4
+
+
+@pytest.mark.parametrize("queue", [None, "mail"])
+def test_paused_queue_takes_no_place_from_others(stage: Stage, queue: str | None) -> None:
+    stage.declare(Concurrency(1))
+    first = stage.submit(queue_name=queue)
+    stage.call(tasks.promote)
+    assert stage.admit_all() == 1
+    pause = Pausable.parse(f"queue:{queue or 'default'}")
+    stage.call(pauses.pause, pause, **WHO)
+    assert stage.holds() == {}, "it gives back what it had"
+    other = stage.submit(queue_name="other")
+    stage.submit(queue_name=queue)
+    (claim,) = stage.claim()
+    assert claim.lease.job_id == other
+    stage.finish(claim)
+    assert stage.claim() == []
+    stage.call(pauses.resume, pause, by="ben")
+    assert [each.lease.job_id for each in stage.claim()] == [first]
+
+
+def test_jobs_of_a_paused_queue_do_not_hold_those_behind_them(stage: Stage) -> None:
+    stage.declare(Concurrency(1))
+    stage.call(pauses.pause, Pausable.parse("queue:default"), **WHO)
+    stage.submit_many(300, {}, priority=-1)
+    other = stage.submit(queue_name="other")
+    assert stage.claim() == []
+    assert [each.lease.job_id for each in stage.claim()] == [other]
+    stage.call(pauses.resume, Pausable.parse("queue:default"), by="ben")
+    assert stage.states() == {"LOCKED": 1, "HELD": 300}
