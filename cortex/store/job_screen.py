@@ -34,6 +34,8 @@ class WatchedStep(StepRow):
 
     is_error: bool
     """Of a tool: its output is an error."""
+    chunk: str | None
+    """The first 4,000 characters of what it emitted, as JSON text; None: nothing, or not read."""
 
 
 @attrs.frozen(kw_only=True)

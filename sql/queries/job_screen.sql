@@ -17,12 +17,14 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
             (SELECT f.seq, f.attempt, f.kind, f.key, f.started_at, f.finished_at, f.cost_usd, f.usage,
                     CASE WHEN f.kind = 'tool' AND pg_column_size(f.output) < 4096 AND json_typeof(f.output) = 'object'
-                         THEN f.output->>'tool_error' IS NOT NULL ELSE false END AS is_error
+                         THEN f.output->>'tool_error' IS NOT NULL ELSE false END AS is_error,
+                    CASE WHEN f.kind = 'emit' THEN left(f.output::text, 4000) END AS chunk
              FROM cortex.job_step f WHERE f.job_id = $1 AND f.seq > $2 ORDER BY f.seq LIMIT $3)
             UNION ALL
             (SELECT f.seq, f.attempt, f.kind, f.key, f.started_at, f.finished_at, f.cost_usd, f.usage,
                     CASE WHEN f.kind = 'tool' AND pg_column_size(f.output) < 4096 AND json_typeof(f.output) = 'object'
-                         THEN f.output->>'tool_error' IS NOT NULL ELSE false END AS is_error
+                         THEN f.output->>'tool_error' IS NOT NULL ELSE false END AS is_error,
+                    CASE WHEN f.kind = 'emit' THEN left(f.output::text, 4000) END AS chunk
              FROM cortex.job_step f WHERE f.job_id = $1 AND $2::int IS NULL ORDER BY f.seq DESC LIMIT $3)) s) AS steps,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
             SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, e.error_class, e.error_code,
@@ -55,10 +57,10 @@ LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.id = $1;
 
 -- name: steps_before
--- Steps of a job before a position, the last one first. $1 job id, $2 before seq, $3 limit. Locks: none.
+-- Steps of a job before a position, the last one first, without what they emitted. $1 job id, $2 before seq, $3 limit. Locks: none.
 SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage,
        CASE WHEN s.kind = 'tool' AND pg_column_size(s.output) < 4096 AND json_typeof(s.output) = 'object'
-            THEN s.output->>'tool_error' IS NOT NULL ELSE false END AS is_error
+            THEN s.output->>'tool_error' IS NOT NULL ELSE false END AS is_error, NULL::text AS chunk
 FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq < $2 ORDER BY s.seq DESC LIMIT $3;
 
 -- name: detail

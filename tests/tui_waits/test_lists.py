@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import pytest
-
 from cortex.domain.job import JobStatus
 from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.store.children import SHOWN_MAX, JobTree, StepCount, TreeJob
@@ -13,7 +11,7 @@ from cortex.store.limits import LimitRow
 from cortex.view.tree import lines_of
 from cortex_tui.render.tree_rows import page_lines, rows_of
 from tests.support.hostile import treacherous
-from tests.support.terminal.tui import FakeBackend, ManualClock, on_asyncio, sitting
+from tests.support.terminal.tui import FakeBackend, on_asyncio, sitting
 from tests.support.terminal.tui_pods import a_pause
 
 BEGAN: Final = datetime.fromtimestamp(1_000_000, UTC)
@@ -67,11 +65,6 @@ def a_limit(**fields: Any) -> LimitRow:
         "now": BEGAN,
     }
     return LimitRow(**known | fields)
-
-
-@pytest.fixture
-def cluster() -> FakeBackend:
-    return FakeBackend(ManualClock())
 
 
 def test_lines_of_a_tree_keep_their_keys_while_others_change() -> None:

@@ -29,7 +29,7 @@ def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> WatchedStep
     began = BEGAN + timedelta(seconds=fields.pop("at_s", float(seq - 1)))
     cost = fields.pop("cost_usd", None)
     ended = began + timedelta(seconds=fields.pop("took_s", 1.0))
-    known: dict[str, Any] = {"attempt": 1, "usage": None, "is_error": False}
+    known: dict[str, Any] = {"attempt": 1, "usage": None, "is_error": False, "chunk": None}
     known |= {"started_at": began, "finished_at": ended}
     return WatchedStep(
         seq=seq,

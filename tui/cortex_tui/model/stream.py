@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Final
 
+import orjson
+
 from cortex.domain.answer_text import AnswerPiece, AnswerReader
 
 CHARS_MAX: Final = 64 * 1024
@@ -13,6 +15,8 @@ LINE_CHARS_MAX: Final = 1_000
 """Longer lines are broken: laying one out again for each piece would cost too much."""
 GAP: Final = " … "
 RATE_OVER_S: Final = 3.0
+EMITTED: Final = "emitted"
+"""What the job's code emits, in place of the key of a step."""
 
 
 class StreamedAnswer:
@@ -49,6 +53,7 @@ class Stream:
         """The step whose model spoke last, or ""."""
         self.is_over = False
         """That step is committed."""
+        self._emitted_seq = 0
 
     @property
     def answer(self) -> StreamedAnswer | None:
@@ -79,6 +84,20 @@ class Stream:
         if key == self.key:
             self.is_over = True
 
+    def emitted(self, seq: int, chunk: str) -> bool:
+        """Add what the job's code emitted in a step, as JSON text; return whether it is new.
+
+        A model that speaks keeps the pane until its step is committed.
+        """
+        if seq <= self._emitted_seq:
+            return False
+        self._emitted_seq = seq
+        answer = self._answers.setdefault(EMITTED, StreamedAnswer())
+        answer.add(f"{_text(chunk)}\n")
+        if self.is_over or self.key in ("", EMITTED):
+            self.key, self.is_over = EMITTED, True
+        return True
+
     def chars_a_second(self, now: float) -> float:
         """Return the speed of the output."""
         self._forget(now)
@@ -87,3 +106,12 @@ class Stream:
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] < now - RATE_OVER_S:
             self._recent.popleft()
+
+
+def _text(chunk: str) -> str:
+    """Return a text as itself and other JSON as it is, which may be truncated."""
+    try:
+        value = orjson.loads(chunk)
+    except orjson.JSONDecodeError:
+        return chunk
+    return value.removesuffix("\n") if isinstance(value, str) else chunk

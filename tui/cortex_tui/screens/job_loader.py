@@ -127,6 +127,7 @@ class JobLoader:
         newest = row.checkpoint.get("seq", 0)
         is_news = row != before
         job.row = row
+        self._stream.take_emitted(reading.steps)
         self._stream.follow_job(before, row)
         if end is not None:
             job.wanted = None

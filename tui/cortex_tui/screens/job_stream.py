@@ -1,13 +1,13 @@
 """The pane of the model's output: listens while the job runs and the screen is in front."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from textual.widget import Widget
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.job import JobStatus
-from cortex.store.job_screen import WatchedJob
+from cortex.store.job_screen import WatchedJob, WatchedStep
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.open_job import OpenJob
 from cortex_tui.widgets.stream_lines import StreamLines
@@ -58,6 +58,13 @@ class JobStream:
             self.start()
         is_quiet = row.status is not JobStatus.RUNNING and self._job.stream.answer is None
         self.lines.set_class(is_quiet, "-silent")
+
+    def take_emitted(self, steps: Sequence[WatchedStep]) -> None:
+        """Show what the job's code emitted in these steps."""
+        stream = self._job.stream
+        found = [stream.emitted(each.seq, each.chunk) for each in steps if each.chunk is not None]
+        if any(found):
+            self.lines.changed()
 
     def scroll(self, how: str) -> None:
         """Scroll: down, up, top, end, half_down, half_up."""
