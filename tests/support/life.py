@@ -88,10 +88,19 @@ class Life:
         self.call(tasks.promote)
         return list(self.call(tasks.claim, pod_id=pod, types=[job_type], limit=limit))
 
-    def step(self, pod: UUID, claim: Claim, seq: int, key: str, *, is_paid: bool = False) -> None:
+    def step(
+        self,
+        pod: UUID,
+        claim: Claim,
+        seq: int,
+        key: str,
+        *,
+        kind: StepKind = StepKind.STEP,
+        is_paid: bool = False,
+    ) -> None:
         done = StepDone(
             lease=claim.lease,
-            kind=StepKind.MODEL if is_paid else StepKind.STEP,
+            kind=StepKind.MODEL if is_paid else kind,
             key=key,
             digest=b"digest",
             duration_s=0.25,

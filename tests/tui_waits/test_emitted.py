@@ -1,13 +1,13 @@
 """What a job's code emits, on the screen of the job."""
 
 from cortex.domain.answer_text import AnswerPiece
+from cortex.domain.job import StepKind
 from cortex.postgres.database import Profile
 from cortex.store import job_screen
 from cortex_tui.model.stream import EMITTED, Stream
 from tests.support.hostile import treacherous
 from tests.support.life import Life
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import sql
 from tests.support.terminal.tui import FakeBackend, on_asyncio, sitting
 from tests.support.terminal.tui_job import a_step
 from tests.tui_waits.test_lists import PARENT
@@ -65,9 +65,8 @@ def test_only_what_code_emitted_is_read_with_the_steps(database: str) -> None:
         life.job()
         pod = life.pod()
         claim = life.claim(pod)
-        for seq, key in ((1, "plan"), (2, "emit")):
-            life.step(pod, claim, seq, key)
-        sql(database, "UPDATE cortex.job_step SET kind = 'emit' WHERE key = 'emit'")
+        life.step(pod, claim, 1, "plan")
+        life.step(pod, claim, 2, "emit", kind=StepKind.EMIT)
         job_id = claim.lease.job_id
         newest = call(job_screen.look, job_id, after=None, limit=10).steps
         later = call(job_screen.look, job_id, after=1, limit=10).steps
