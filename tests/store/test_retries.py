@@ -214,13 +214,14 @@ def test_unclaimed_prober_holds_the_others_for_ten_seconds(
     assert claimed.lease.job_id in others
 
 
+@pytest.mark.parametrize("paused", ["other", RETIRED])
 def test_claimable_job_is_chosen_to_probe(
-    store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
+    store: Session, database: str, submit: Any, suspended: Suspended, paused: str
 ) -> None:
     pod = "INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, state) "
     values = "VALUES (cortex.uuid7(), $1, 'pod', '0', ARRAY[$2], 1, $3)"
     sql(database, pod + values, 1, JOB_TYPE, "READY")
-    sql(database, pod + values, 2, RETIRED, "STOPPED")
+    sql(database, pod + values, 2, RETIRED, "READY" if paused == RETIRED else "STOPPED")
     suspended(0.0, waiting_on=LLM, queue_name="busy")
     submit(queue_name="busy")
     claim(store)
@@ -228,6 +229,7 @@ def test_claimable_job_is_chosen_to_probe(
     for _ in range(25):  # more than are looked at one by one
         suspended(0.0, waiting_on=LLM, type=RETIRED)
     at_once = suspended(0.0, waiting_on=LLM)
+    sql(database, "INSERT INTO cortex_worker.pause VALUES ('type', $1, 'a', now(), 'b')", paused)
     set_breaker(database, "OPEN", open_until_s=-1.0)
     assert store(retries.due).count == 1
     assert with_tasks(database) - running == {at_once}
