@@ -551,7 +551,7 @@ END
     "docs/guides/shutdown.md": Scene(
         given=_POD,
         words={"POD ": "$POD ", "undrain POD": "undrain $POD", "QUEUE ": "nightly "},
-        after="cortex queues resume nightly",
+        after="cortex resume queue:nightly",
     ),
     "docs/guides/tools-and-effects.md": Scene(
         blocks={"# weather.py": IMPORTED, "# payments.py": IMPORTED}
