@@ -70,12 +70,19 @@ BEGIN
     END IF;
     -- Each statement from here on sees all that was committed with these rows.
     IF keys <> '[]' THEN
-        WITH asked AS MATERIALIZED (
-            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, f.ids
-            FROM jsonb_array_elements(keys) AS k CROSS JOIN LATERAL (
+        WITH sent AS MATERIALIZED (
+            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key FROM jsonb_array_elements(keys) AS k
+            WHERE EXISTS (SELECT FROM cortex.signal s WHERE s.key = k.value->>2 AND s.tenant = k.value->>0
+                          AND s.name = k.value->>1 AND s.taken_at IS NULL)
+        ), asked AS MATERIALIZED (
+            SELECT k.tenant, k.name, k.key, f.ids FROM sent k CROSS JOIN LATERAL (
                 SELECT ARRAY(
                     SELECT w.job_id FROM cortex.job_wait w JOIN cortex.job_record j ON j.id = w.job_id
-                    WHERE w.key = k.value->>2 AND w.name = k.value->>1 AND w.key <> '' AND j.tenant = k.value->>0
+                    WHERE w.key = k.key AND w.name = k.name AND w.key <> '' AND j.tenant = k.tenant
+                      -- The same jobs would be found for ever, and none after them, if they could not take it.
+                      AND EXISTS (SELECT FROM cortex.signal s WHERE s.key = k.key AND s.tenant = k.tenant
+                                  AND s.name = k.name AND s.taken_at IS NULL
+                                  AND (s.only_for IS NULL OR s.only_for = j.submitted_with))
                     ORDER BY w.job_id LIMIT most) AS ids) f
         ), more AS (
             -- Those that get a task now are not found again.

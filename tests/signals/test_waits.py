@@ -93,3 +93,25 @@ def test_all_jobs_that_wait_for_a_key_are_woken_in_parts(stage: Stage) -> None:
     stage.send(key="popular")
     woken = [stage.store(waits.wake, limit=2).woken for _ in range(4)]
     assert woken == [2, 2, 1, 0]
+
+
+def test_a_key_whose_signal_is_taken_is_not_looked_at_for_ever(stage: Stage) -> None:
+    first, *_ = [stage.waiting(key="raced") for _ in range(5)]
+    stage.send(key="raced")
+    assert stage.store(waits.wake, limit=2).woken == 2
+    assert stage.take(stage.claim(first), key="raced") is not None
+    passes = [stage.store(waits.wake, limit=2) for _ in range(4)]
+    assert [(each.handled, each.woken, each.postponed) for each in passes] == [
+        (1, 0, 0),
+        *[(0, 0, 0)] * 3,
+    ]
+
+
+def test_jobs_that_may_not_take_a_signal_keep_none_from_those_that_may(stage: Stage) -> None:
+    may = max(stage.waiting(key="own") for _ in range(4))  # they are looked at in this order
+    login = f"db:{new_id()}"
+    sql(stage.dsn, "UPDATE cortex.job_record SET submitted_with = $1 WHERE id = $2", login, may)
+    stage.send(key="own")
+    sql(stage.dsn, "UPDATE cortex.signal SET only_for = $1 WHERE key = 'own'", login)
+    woken = [stage.store(waits.wake, limit=2).woken for _ in range(3)]
+    assert (woken, stage.has_task(may)) == ([1, 0, 0], True)
