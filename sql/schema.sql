@@ -1303,7 +1303,7 @@ BEGIN
 END $function$;
 
 -- The same, or the pause of its queue: of what would take places in limits meanwhile.
-CREATE FUNCTION cortex_worker.pause_of(of_job uuid, queue_name text)
+CREATE FUNCTION cortex_worker.pause_of_task(of_job uuid, queue_name text)
  RETURNS text
  LANGUAGE plpgsql
  STABLE PARALLEL SAFE
@@ -1311,7 +1311,7 @@ AS $function$
 BEGIN
     RETURN coalesce(cortex_worker.pause_of(of_job), (
         SELECT p.kind || ':' || p.name FROM cortex_worker.pause p
-        WHERE p.kind = 'queue' AND p.name = coalesce(pause_of.queue_name, '')));
+        WHERE p.kind = 'queue' AND p.name = coalesce(pause_of_task.queue_name, '')));
 END $function$;
 
 -- Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next job runs while the one before sleeps, asks people or waits for a retry.
@@ -7248,7 +7248,7 @@ BEGIN
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
                          AND coalesce(l.room, 1) > 0
                        ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id LIMIT paused_max) t
-                   WHERE cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL) ELSE (
+                   WHERE cortex_worker.pause_of_task(t.job_id, t.queue_name) IS NULL) ELSE (
                    SELECT pg_catalog.count(*) FROM (
                        SELECT FROM cortex_worker.task t
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
@@ -7273,7 +7273,7 @@ BEGIN
     IF is_picky AND true = ANY (seen.blocked) THEN
         -- The others of their keys do not wait behind the many of a paused tenant or queue.
         WITH paused AS MATERIALIZED (
-            SELECT t.job_id, cortex_worker.pause_of(t.job_id, t.queue_name) AS pause
+            SELECT t.job_id, cortex_worker.pause_of_task(t.job_id, t.queue_name) AS pause
             FROM unnest(seen.keys, seen.fresh, seen.blocked) AS b(keys, fresh, is_blocked) CROSS JOIN LATERAL (
                 SELECT t.job_id, t.queue_name FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = b.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = b.fresh
@@ -7293,7 +7293,7 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
-                  AND (NOT is_picky OR cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL)
+                  AND (NOT is_picky OR cortex_worker.pause_of_task(t.job_id, t.queue_name) IS NULL)
                 ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
                 LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0

@@ -371,17 +371,17 @@ BEGIN
                 ON p.kind = 'tenant' AND p.name = j.tenant OR p.kind = 'job' AND p.name = j.id::text
             WHERE j.id = of_job ORDER BY p.kind LIMIT 1);
 END $$;
-COMMENT ON FUNCTION cortex_worker.pause_of(uuid) IS
+COMMENT ON FUNCTION cortex_worker.pause_of IS
     'The pause of a job itself or of its tenant, as task.pause has it; null: there is none. A claim asks while such exist.';
 
-CREATE FUNCTION cortex_worker.pause_of(of_job uuid, queue_name text) RETURNS text
+CREATE FUNCTION cortex_worker.pause_of_task(of_job uuid, queue_name text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 BEGIN
     RETURN coalesce(cortex_worker.pause_of(of_job), (
         SELECT p.kind || ':' || p.name FROM cortex_worker.pause p
-        WHERE p.kind = 'queue' AND p.name = coalesce(pause_of.queue_name, '')));
+        WHERE p.kind = 'queue' AND p.name = coalesce(pause_of_task.queue_name, '')));
 END $$;
-COMMENT ON FUNCTION cortex_worker.pause_of(uuid, text) IS
+COMMENT ON FUNCTION cortex_worker.pause_of_task IS
     'The same, or the pause of its queue: of what would take places in limits meanwhile.';
 
 -- ------------------------------------------------------------------ strict queues

@@ -479,7 +479,7 @@ BEGIN
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
                          AND coalesce(l.room, 1) > 0
                        ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id LIMIT paused_max) t
-                   WHERE cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL) ELSE (
+                   WHERE cortex_worker.pause_of_task(t.job_id, t.queue_name) IS NULL) ELSE (
                    SELECT pg_catalog.count(*) FROM (
                        SELECT FROM cortex_worker.task t
                        WHERE t.state = 'HELD' AND t.limit_keys = l.keys COLLATE "C" AND 1 - least(t.attempt, 1) = l.fresh
@@ -504,7 +504,7 @@ BEGIN
     IF is_picky AND true = ANY (seen.blocked) THEN
         -- The others of their keys do not wait behind the many of a paused tenant or queue.
         WITH paused AS MATERIALIZED (
-            SELECT t.job_id, cortex_worker.pause_of(t.job_id, t.queue_name) AS pause
+            SELECT t.job_id, cortex_worker.pause_of_task(t.job_id, t.queue_name) AS pause
             FROM unnest(seen.keys, seen.fresh, seen.blocked) AS b(keys, fresh, is_blocked) CROSS JOIN LATERAL (
                 SELECT t.job_id, t.queue_name FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = b.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = b.fresh
@@ -524,7 +524,7 @@ BEGIN
             FROM unnest(seen.keys, seen.fresh, shared.grants) AS g(keys, fresh, number) CROSS JOIN LATERAL (
                 SELECT t.job_id FROM cortex_worker.task t
                 WHERE t.state = 'HELD' AND t.limit_keys = g.keys::text[] COLLATE "C" AND 1 - least(t.attempt, 1) = g.fresh
-                  AND (NOT is_picky OR cortex_worker.pause_of(t.job_id, t.queue_name) IS NULL)
+                  AND (NOT is_picky OR cortex_worker.pause_of_task(t.job_id, t.queue_name) IS NULL)
                 ORDER BY t.priority, coalesce(t.due_by, timestamptz 'infinity'), t.run_at, t.id
                 LIMIT g.number FOR UPDATE SKIP LOCKED) t
             WHERE g.number > 0

@@ -71,7 +71,7 @@ WITH front AS MATERIALIZED (
 ), paused AS MATERIALIZED (
     SELECT t.job_id, f.pause
     FROM (SELECT front.job_id,
-                 CASE WHEN front.is_admitted THEN cortex_worker.pause_of(front.job_id, front.queue_name)
+                 CASE WHEN front.is_admitted THEN cortex_worker.pause_of_task(front.job_id, front.queue_name)
                       ELSE cortex_worker.pause_of(front.job_id) END AS pause FROM front) f
     JOIN cortex_worker.task t ON t.job_id = f.job_id
     WHERE f.pause IS NOT NULL AND t.state = 'READY'

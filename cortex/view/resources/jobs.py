@@ -167,7 +167,7 @@ JOB: Final = Shape(
         *on_demand("payload", "result", state="what its code has published, by key"),
         *on_demand(cache_saved_usd="what the provider's cache saved"),
     ),
-    unlisted=INTERNAL | {"agent_id", "submitted_with", "traceparent"},
+    unlisted=INTERNAL | {"agent_id", "has_children", "submitted_with", "traceparent"},
 )
 
 ATTEMPT: Final = Shape(
