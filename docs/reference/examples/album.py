@@ -1,9 +1,13 @@
 from cortex import ChildFailedError, Context, job
 
 
+def shrunk(image: str, width: int) -> str:
+    return f"{image}-{width}"
+
+
 @job
 async def resize(ctx: Context, image: str, width: int = 800) -> str:
-    return await ctx.step("resize", lambda name: f"{name}-{width}", image)
+    return await ctx.step("resize", shrunk, image, width)
 
 
 @job

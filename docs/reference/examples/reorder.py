@@ -9,5 +9,5 @@ async def reorder(ctx: Context, shelf: str, days: float = 3.0) -> str:
         ctx.sleep("too late", days=days),
     )
     if first.name == "restock":
-        return f"{shelf}: {first.value['item']} came"
+        return f"{shelf}: {first.value} came"
     return f"{shelf}: {first.name}"

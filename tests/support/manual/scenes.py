@@ -326,7 +326,7 @@ END
             '{"id":"01a2': By(
                 "tests/callbacks/test_callback_route.py::test_body_arrives_as_a_signal_of_the_job"
             ),
-            "sql, args": By(
+            "from uuid import UUID": By(
                 "tests/callbacks/test_client_signals.py"
                 "::test_a_statement_sends_in_the_callers_transaction"
             ),
