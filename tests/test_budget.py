@@ -41,7 +41,7 @@ BUDGETS_S: Final = {
     "tests/batches": 2.5,  # one of them kills pods
     "tests/bench": 1.0,
     "tests/callbacks": 10.0,  # three of them kill pods
-    "tests/chaos": 38.0,
+    "tests/chaos": 38.5,
     "tests/cli": 47.0,
     "tests/children": 12.0,
     "tests/client": 3.5,
@@ -63,7 +63,7 @@ BUDGETS_S: Final = {
     "tests/store": 60.0,
     "tests/tui": 97.5,
     "tests/tui_waits": 2.0,  # trees of jobs, pauses, limits, output of code
-    "tests/unit": 50.0,
+    "tests/unit": 50.5,
 }
 
 

@@ -193,8 +193,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 _MESSAGES,
-                "    FOR EACH ROW WHEN (NEW.kind = 'message') EXECUTE",
-                "    FOR EACH ROW WHEN (NEW.kind = 'none') EXECUTE",
+                "WHEN (NEW.kind = 'message' AND NEW.attempt > 0) EXECUTE",
+                "WHEN (NEW.kind = 'none') EXECUTE",
             ),
             Patch(
                 "cortex/runtime/commit/committer.py",

@@ -11,7 +11,8 @@ from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 
 STATES = (
-    "pend run appr retry done fail canc asks effect budget person sleep signal child batch code"
+    "pend run appr retry done fail canc asks effect budget person sleep signal child limit batch "
+    "code"
 )
 
 
@@ -80,7 +81,7 @@ def test_shells_complete_ids_and_names_of_the_database(
     assert {*completed(cortex, "why", "")} == ends
     assert completed(cortex, "jobs", "wait", job, other[-6:-2]) == [other[-6:]]
     assert {*completed(cortex, "logs", job[:9])} == {job, other}  # they begin in the same second
-    assert completed(cortex, "queues", "pause", "") == ["default", "billing"]
+    assert completed(cortex, "queues", "order", "") == ["default", "billing"]
     assert "digest" in completed(cortex, "submit", "")
     assert completed(cortex, "jobs", "ls", "--type", "dig") == ["digest"]
     assert completed(cortex, "agents", "show", "r") == ["researcher"]

@@ -78,7 +78,7 @@ def test_lists_import_the_driver_and_records_only(cortex: Cortex, words: list[st
 def test_listing_jobs_imports_no_other_records(cortex: Cortex) -> None:
     modules = imported(cortex, RUN.format(words=["jobs", "ls"]))
     store = {name.removeprefix("cortex.store.") for name in modules if ".store." in name}
-    records = {"jobs", "job_pages", "queues", "why"}
+    records = {"jobs", "job_pages", "why"}
     assert store == records | {"lost_replies", "references", "rows", "tenants"}
     assert not modules & {"cortex.domain.drain", "cortex.domain.timeouts", "cortex.view.pods"}
 

@@ -63,6 +63,7 @@ LOOKS: Final = (
     "pods ls",
     "runners ls",
     "health",
+    "limits ls",
     "queues ls",
     "costs",
     "facts",

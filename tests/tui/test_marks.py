@@ -9,7 +9,8 @@ from textual import events
 
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import OutcomeUnknownError
-from cortex.store.queues import QueueRow
+from cortex.domain.queueing.pauses import Pausable
+from cortex.store.pauses import PauseRow
 from cortex_tui.model.marks import MARKS_MAX, Marks
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.support.terminal.tui_pods import FakeQueues
@@ -204,18 +205,18 @@ async def test_action_without_eligible_jobs_shows_why(
 
 
 @on_asyncio
-async def test_late_queue_figures_ask_nothing_while_the_person_types(
+async def test_late_pauses_ask_nothing_while_the_person_types(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(1)
     cluster.queues.add(None)
-    may_read, page = asyncio.Event(), FakeQueues.page
+    may_read, pauses = asyncio.Event(), FakeQueues.pauses
 
-    async def late(queues: FakeQueues) -> Sequence[QueueRow]:
+    async def late(queues: FakeQueues, only: Pausable | None = None) -> Sequence[PauseRow]:
         await may_read.wait()
-        return await page(queues)
+        return await pauses(queues, only)
 
-    monkeypatch.setattr(FakeQueues, "page", late)
+    monkeypatch.setattr(FakeQueues, "pauses", late)
     async with sit() as seat:
         await seat.press("P", "/")
         await seat.type("agent:")
