@@ -652,7 +652,8 @@ END
             FOUND=http://127.0.0.1:$PORT/bank.py SIZE=$(wc -c < bank.py)
             cortex jobs submit digest --arg "urls=[\\"$FOUND\\"]" --wait 2>&1 | grep bank.py.*$SIZE
             cortex jobs submit patient --arg url=$FOUND --wait 2>&1 | grep $SIZE
-            cortex logs $(cortex jobs ls type:patient -o name) | grep "asks.*$FOUND"
+            ASKED=$(cortex jobs ls type:patient -o name)
+            until_true 'cortex logs $ASKED | grep "asks.*$FOUND"'
             cortex jobs submit take_order --arg number=7
             until_true 'grep -E "order 7, attempt 1 of " pod.log'
             AT=2024-01-01T09:00Z
