@@ -66,7 +66,7 @@ class Loop:
     """What repeats, for the model and for people."""
     reaction: Reaction
     calls: Sequence[MadeCall]
-    """Those of the turn that closed it."""
+    """The calls of the turn that closed the loop."""
 
 
 @attrs.frozen

@@ -1,7 +1,7 @@
 """Leaves out files that the model's API refuses, so that one broken image does not end its agent.
 
 What a picture looks like inside shows only there. The files of a prompt are not left out: the
-person who gave them is told.
+job fails with what the API refused, for the person who gave them.
 """
 
 from typing import Final

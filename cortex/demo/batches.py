@@ -58,7 +58,7 @@ class Batches:
     answer: Answer
     takes_s: float = 0.2
     drops: int = 0
-    """So many of the next creations succeed, and their connection breaks before the answer."""
+    """How many of the next creations succeed with a connection that breaks before the answer."""
     refusals: list[tuple[int, str]] = field(factory=list)
     """Status and type of errors that the next creations get."""
     _batches: dict[str, _Batch] = field(factory=dict, init=False)

@@ -81,7 +81,7 @@ class Concurrency:
 
     @property
     def kind(self) -> str:
-        """What tells it from other limits of its type; jobs wait for `limit:TYPE:KIND`."""
+        """Name of the limit among those of its type; jobs wait for `limit:TYPE:KIND`."""
         return RUNNING if self.key is None else f"{RUNNING}:{self.key}"
 
 
@@ -112,7 +112,7 @@ class Rate:
 
     @property
     def kind(self) -> str:
-        """What tells it from other limits of its type; jobs wait for `limit:TYPE:KIND`."""
+        """Name of the limit among those of its type; jobs wait for `limit:TYPE:KIND`."""
         counted = f"{self.unit}/{self.per}"
         return counted if self.key is None else f"{counted}:{self.key}"
 

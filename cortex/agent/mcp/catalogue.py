@@ -15,9 +15,9 @@ from cortex.domain.redaction import clean_text, storable
 TOOLS_MAX: Final = 256
 """Of one server, after the agent's choice."""
 LISTED_MAX: Final = 4_096
-"""Of one server, before that."""
+"""Records of one server, before that."""
 LISTED_BYTES_MAX: Final = 16 << 20
-"""Of one server's tools, which all jobs that share its session keep in memory."""
+"""Bytes of the tools of one server, which all jobs that share its session keep in memory."""
 _ALIKE: Final = str.maketrans("i10", "llo")
 """People who approve a call, and rules, name tools by what they read."""
 TOOL_BYTES_MAX: Final = 65_536

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 LOGGERS: Final = ("client", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher")
-"""Those of a session and of its transport; the first one's name may be an application's, too."""
+"""Loggers of a session and of its transport; an application may use the first name, too."""
 RECORDS_MAX: Final = 10
 WINDOW_S: Final = 60.0
 

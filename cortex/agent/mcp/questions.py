@@ -1,8 +1,8 @@
 """Questions that a server asks during a call (elicitation), which people answer between two calls.
 
-A call waits for minutes at most, a person takes hours, and pods die meanwhile. So the server is
-told that nobody answers now, which ends the call; a person is asked as for an approval, and the
-call is made again with the answer at hand for when the server asks the same.
+A call waits for minutes at most, a person takes hours, and pods die meanwhile. So the server
+gets the answer that nobody answers now, which ends the call; a person is asked as for an approval,
+and the call is made again with the answer at hand for when the server asks the same.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _EMPTY: Final[Mapping[str, Any]] = {
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """What a server wants to know, and the form of the answer."""
+    """A question of a server, with the form of its answer."""
 
     server: str
     message: str
@@ -49,7 +49,7 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """What makes it the same question, in hexadecimal digits."""
+        """SHA-256 of the question, in hexadecimal digits: equal questions have equal ones."""
         return digest(canonical(self.to_json())).hex()
 
     @property
@@ -92,7 +92,7 @@ class OpenCall:
     """A call under way: the answers at hand, and what was asked besides."""
 
     answers: Mapping[str, Any]
-    """By the question's digest."""
+    """Answers by the digests of their questions."""
     asked: list[Question] = attrs.field(factory=list)
 
 

@@ -22,8 +22,8 @@ async def answered(
 ) -> Any:
     """Return the output of a call once its server has no more questions.
 
-    Each question and each call is a recorded step. `failed` makes the output of a text that the
-    model is told.
+    Each question and each call is a recorded step. `failed` makes the output of a text for the
+    model.
     """
     output, answers = await first, dict[str, Any]()
     for number in range(1, QUESTIONS_MAX + 1):

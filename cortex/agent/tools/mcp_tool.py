@@ -147,7 +147,7 @@ class McpTool:
         """Call the tool; `timeout_s` replaces the limit of its server.
 
         Raises:
-            TimedOutError: the call took longer; the server was told to stop.
+            TimedOutError: the call took longer; it is cancelled at the server.
             InputRequiredError: the server asks something that a person has to answer.
             McpToolError: the tool says that it has failed.
             InvalidOutputError: its result does not fit its schema, or is too large.

@@ -284,7 +284,7 @@ class Toolbox:
 async def _required(servers: ServerTools, tool: McpTool, call: ToolCall, guard: Guard) -> None:
     """Wait until the server describes the tool as people have accepted it.
 
-    A model is told when the server cannot be asked; job code fails, and tries again.
+    If the server cannot be asked, a model gets that as the result; job code fails, and tries again.
     """
     defined = tool.definition if call.defined is None else ToolDefinition.from_json(call.defined)
     try:
