@@ -13,9 +13,9 @@ from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.redaction import clean_text, storable
 
 TOOLS_MAX: Final = 256
-"""Of one server, after the agent's choice."""
+"""Tools of one server, after the agent's choice."""
 LISTED_MAX: Final = 4_096
-"""Records of one server, before that."""
+"""Tools of one server, before that choice."""
 LISTED_BYTES_MAX: Final = 16 << 20
 """Bytes of the tools of one server, which all jobs that share its session keep in memory."""
 _ALIKE: Final = str.maketrans("i10", "llo")
