@@ -1183,16 +1183,62 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
 
 CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task REFERENCING OLD TABLE AS before NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION cortex_worker.task_is_claimed();
 
+-- Named queues whose next task may be able to begin: a promote looks at these, and at no other, and deletes the rows.
+CREATE TABLE cortex_worker.queue_due (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Tells the rows of one queue apart.
+    queue text NOT NULL,  -- The queue.
+    due_at timestamptz NOT NULL,  -- When to look: -infinity once the task before has made room, else the start of the task that waits.
+    CONSTRAINT queue_due_pkey PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX queue_due_at ON cortex_worker.queue_due USING btree (due_at);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.queue_due TO cortex_runtime;
+GRANT SELECT ON cortex_worker.queue_due TO cortex_reader;
+
+-- Names the queue of a task or of a job in queue_due.
+CREATE FUNCTION cortex_worker.queue_moves()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'task' THEN
+        IF NEW.state = 'QUEUED' AND (NEW.run_at > cortex.now() OR OLD.state NOT IN ('HELD', 'READY', 'LOCKED')) THEN
+            INSERT INTO cortex_worker.queue_due (queue, due_at) VALUES (NEW.queue_name, NEW.run_at);
+        END IF;
+        IF OLD.state NOT IN ('HELD', 'READY', 'LOCKED') THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    INSERT INTO cortex_worker.queue_due (queue, due_at) VALUES (OLD.queue_name, '-infinity');
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.queue_moves() FROM PUBLIC;
+
+CREATE TRIGGER task_leaves_its_queue AFTER DELETE ON cortex_worker.task FOR EACH ROW WHEN (old.queue_name IS NOT NULL AND (old.state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]))) EXECUTE FUNCTION cortex_worker.queue_moves();
+
+CREATE TRIGGER task_moves_in_its_queue AFTER UPDATE ON cortex_worker.task FOR EACH ROW WHEN (new.queue_name IS NOT NULL AND (new.state = 'QUEUED'::cortex_worker.task_state AND (old.state <> 'QUEUED'::cortex_worker.task_state OR new.run_at <> old.run_at) OR (old.state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])) AND (new.state <> ALL (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])))) EXECUTE FUNCTION cortex_worker.queue_moves();
+
+CREATE TRIGGER job_leaves_its_queue AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (old.queue_name IS NOT NULL AND old.worker_job_id IS NULL AND (old.status = ANY (ARRAY['RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])) AND (new.status <> ALL (ARRAY['RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]))) EXECUTE FUNCTION cortex_worker.queue_moves();
+
 CREATE FUNCTION cortex_worker.hint()
  RETURNS trigger
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
+DECLARE
+    has_ready boolean;
+    has_queued boolean;
 BEGIN
+    SELECT bool_or(state = 'READY'), bool_or(state = 'QUEUED') INTO has_ready, has_queued FROM inserted;
+    IF has_queued THEN
+        INSERT INTO cortex_worker.queue_due (queue, due_at)
+        SELECT DISTINCT i.queue_name, i.run_at FROM inserted i WHERE i.state = 'QUEUED';
+    END IF;
     -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
-    IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
+    IF has_ready THEN
         PERFORM pg_notify('cortex_task', 'ready');
-    ELSIF EXISTS (SELECT FROM inserted WHERE state = 'QUEUED') THEN
+    ELSIF has_queued THEN
         PERFORM pg_notify('cortex_task', 'queued');
     END IF;
     RETURN NULL;

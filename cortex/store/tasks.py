@@ -19,6 +19,7 @@ from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
 
 PROMOTE_BATCH = 1000
+WALK_BATCH = 200
 
 Ended = TypeVar("Ended", Release, Suspend, Misfit)
 
@@ -30,6 +31,26 @@ async def promote(db: Database) -> int:
     """
     row = await db.fetch_one("tasks.promote", PROMOTE_BATCH)
     return row["count"] if row else 0
+
+
+@attrs.frozen
+class QueueWalk:
+    """`latest`: the last queue looked at; None after the last of all."""
+
+    latest: str | None
+    named_count: int
+
+
+async def walk_queues(db: Database, *, after: str) -> QueueWalk:
+    """Look at the next waiting queues, and name those that nothing has moved on.
+
+    Whatever lets a queue move on names it for `promote` in the same transaction. This finds the
+    queues of a change that did not, at most `WALK_BATCH` of them.
+    """
+    row = await db.fetch_one("tasks.walk_queues", after, WALK_BATCH)
+    if row is None:
+        return QueueWalk(latest=None, named_count=0)
+    return QueueWalk(latest=row["latest"], named_count=row["count"])
 
 
 async def claim(

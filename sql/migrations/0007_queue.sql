@@ -269,15 +269,80 @@ CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task
 
 REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
 
+-- ------------------------------------------------------------------ named queues that may move on
+
+-- Appended to, never updated: those who submit to one queue, or end its jobs, do not wait for each other. A queue may be
+-- named several times. Each change that may let the next task of a queue begin names it in its own transaction, so whoever
+-- sees the name sees the change.
+CREATE TABLE cortex_worker.queue_due (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    due_at timestamptz NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,         -- short-lived rows: vacuum by count, not by share
+    autovacuum_vacuum_cost_delay = 0
+);
+COMMENT ON TABLE cortex_worker.queue_due IS
+    'Named queues whose next task may be able to begin: a promote looks at these, and at no other, and deletes the rows.';
+COMMENT ON COLUMN cortex_worker.queue_due.id IS 'Tells the rows of one queue apart.';
+COMMENT ON COLUMN cortex_worker.queue_due.queue IS 'The queue.';
+COMMENT ON COLUMN cortex_worker.queue_due.due_at IS
+    'When to look: -infinity once the task before has made room, else the start of the task that waits.';
+CREATE INDEX queue_due_at ON cortex_worker.queue_due (due_at);
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.queue_due TO cortex_runtime;
+
+CREATE FUNCTION cortex_worker.queue_moves() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'task' THEN
+        IF NEW.state = 'QUEUED' AND (NEW.run_at > cortex.now() OR OLD.state NOT IN ('HELD', 'READY', 'LOCKED')) THEN
+            INSERT INTO cortex_worker.queue_due (queue, due_at) VALUES (NEW.queue_name, NEW.run_at);
+        END IF;
+        IF OLD.state NOT IN ('HELD', 'READY', 'LOCKED') THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    INSERT INTO cortex_worker.queue_due (queue, due_at) VALUES (OLD.queue_name, '-infinity');
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex_worker.queue_moves IS 'Names the queue of a task or of a job in queue_due.';
+REVOKE EXECUTE ON FUNCTION cortex_worker.queue_moves() FROM PUBLIC;
+
+-- These conditions cost the other tasks nothing that can be measured.
+CREATE TRIGGER task_leaves_its_queue AFTER DELETE ON cortex_worker.task
+    FOR EACH ROW WHEN (OLD.queue_name IS NOT NULL AND OLD.state IN ('HELD', 'READY', 'LOCKED'))
+    EXECUTE FUNCTION cortex_worker.queue_moves();
+CREATE TRIGGER task_moves_in_its_queue AFTER UPDATE ON cortex_worker.task
+    FOR EACH ROW WHEN (
+        NEW.queue_name IS NOT NULL AND (
+            NEW.state = 'QUEUED' AND (OLD.state <> 'QUEUED' OR NEW.run_at <> OLD.run_at)
+            OR OLD.state IN ('HELD', 'READY', 'LOCKED') AND NEW.state NOT IN ('HELD', 'READY', 'LOCKED')))
+    EXECUTE FUNCTION cortex_worker.queue_moves();
+-- In a strict queue, a job that waits without a task holds the others back until it ends.
+CREATE TRIGGER job_leaves_its_queue AFTER UPDATE OF status ON cortex.job_record
+    FOR EACH ROW WHEN (
+        OLD.queue_name IS NOT NULL AND OLD.worker_job_id IS NULL AND OLD.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+        AND NEW.status NOT IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL'))
+    EXECUTE FUNCTION cortex_worker.queue_moves();
+
 -- ------------------------------------------------------------------ new tasks
 
 CREATE FUNCTION cortex_worker.hint() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    has_ready boolean;
+    has_queued boolean;
 BEGIN
+    SELECT bool_or(state = 'READY'), bool_or(state = 'QUEUED') INTO has_ready, has_queued FROM inserted;
+    IF has_queued THEN
+        INSERT INTO cortex_worker.queue_due (queue, due_at)
+        SELECT DISTINCT i.queue_name, i.run_at FROM inserted i WHERE i.state = 'QUEUED';
+    END IF;
     -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
-    IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
+    IF has_ready THEN
         PERFORM pg_notify('cortex_task', 'ready');
-    ELSIF EXISTS (SELECT FROM inserted WHERE state = 'QUEUED') THEN
+    ELSIF has_queued THEN
         PERFORM pg_notify('cortex_task', 'queued');
     END IF;
     RETURN NULL;

@@ -16,7 +16,7 @@ BEGIN
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
         cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.tenant_cap, cortex.effect,
         cortex.approval_vote, cortex.effect_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.pause, cortex_worker.queue_pause,
-        cortex_worker.strict_queue, cortex_worker.unfit, cortex_worker.stranded
+        cortex_worker.strict_queue, cortex_worker.queue_due, cortex_worker.unfit, cortex_worker.stranded
         TO cortex_reader;
     -- Every column of an approval except the digests of its links.
     GRANT SELECT (

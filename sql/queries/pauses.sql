@@ -52,6 +52,8 @@ WITH resumed AS (
            jsonb_build_object('by', $3::text, 'reason', $4::text, 'paused_by', paused_by, 'paused_at', paused_at,
                               'paused_for', reason)
     FROM resumed r
+), named AS (
+    INSERT INTO cortex_worker.queue_due (queue, due_at) SELECT name, '-infinity' FROM resumed WHERE kind = 'queue' AND name <> ''
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM resumed
 )

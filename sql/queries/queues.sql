@@ -24,6 +24,8 @@ WITH made AS (
     SELECT 'lifecycle', 'queue_made_relaxed', 'queue:' || queue,
            jsonb_build_object('by', $2::text, 'reason', $3::text, 'set_by', set_by, 'set_at', set_at)
     FROM made
+), named AS (
+    INSERT INTO cortex_worker.queue_due (queue, due_at) SELECT queue, '-infinity' FROM made
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM made
 )

@@ -1,31 +1,27 @@
 -- name: promote
--- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. In a
--- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none. A
--- task that the limits of its type have not let through is held instead: they decide when it becomes ready.
+-- Makes due LATER tasks, and the next task of each idle named queue that may move on, ready to be claimed, except in paused
+-- queues. In a strict queue, the next task is that of the job that has begun; while that waits without a due task, there
+-- is none. A task that the limits of its type have not let through is held instead: they decide when it becomes ready.
 -- In another one, tasks that no living pod can take make way. $1 limit. Locks: the promoted tasks, skipping locked
--- LATER ones. Returns how many became ready, or $1 if a queue has yet more tasks that must make way. If a queue's head
--- became ready meanwhile, task_queue_head refuses: repeat the statement.
-WITH RECURSIVE later AS MATERIALIZED (
+-- LATER ones. Returns how many became ready, or $1 if more queues may move on, or one has yet more tasks that must make
+-- way. If a queue's head became ready meanwhile, task_queue_head refuses: repeat the statement.
+WITH later AS MATERIALIZED (
     SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
       -- Tasks of a named queue are never LATER.
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
     ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
-), queue AS (
-    -- Walks the distinct names of the queues by index, one probe per name.
-    (SELECT queue_name FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)
-    UNION ALL
-    SELECT (SELECT t.queue_name FROM cortex_worker.task t
-            WHERE t.state = 'QUEUED' AND t.queue_name > q.queue_name
-            ORDER BY t.queue_name LIMIT 1)
-    FROM queue q WHERE q.queue_name IS NOT NULL
+), due AS MATERIALIZED (
+    SELECT id, queue FROM cortex_worker.queue_due WHERE due_at <= cortex.now() ORDER BY due_at LIMIT $1
+    FOR UPDATE SKIP LOCKED
 ), idle AS MATERIALIZED (
-    SELECT q.queue_name, EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue_name) AS is_strict
-    FROM queue q
-    WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
-        SELECT FROM cortex_worker.task t
-        WHERE t.queue_name = q.queue_name AND t.state IN ('HELD', 'READY', 'LOCKED'))
-      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
+    SELECT q.queue AS queue_name, EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue) AS is_strict
+    -- In this order, so that two pods lock the same tasks in the same one.
+    FROM (SELECT DISTINCT queue FROM due ORDER BY queue) q
+    -- Not EXISTS: a plan may read the heads of all queues for that.
+    WHERE (SELECT true FROM cortex_worker.task t
+           WHERE t.queue_name = q.queue AND t.state IN ('HELD', 'READY', 'LOCKED') LIMIT 1) IS NULL
+      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue)
 ), front AS MATERIALIZED (
     SELECT t.job_id, idle.queue_name, t.nth,
            NOT idle.is_strict AND EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = t.task) AS is_stranded
@@ -57,20 +53,19 @@ WITH RECURSIVE later AS MATERIALIZED (
 ), able AS MATERIALIZED (
     SELECT DISTINCT ON (queue_name) queue_name, nth, job_id FROM front WHERE NOT is_stranded ORDER BY queue_name, nth
 ), head AS MATERIALIZED (
-    SELECT job_id FROM able
+    SELECT queue_name, job_id FROM able
     UNION ALL
-    SELECT t.job_id FROM idle CROSS JOIN LATERAL (
+    SELECT idle.queue_name, t.job_id FROM idle CROSS JOIN LATERAL (
         SELECT t.job_id FROM cortex.job_record j JOIN cortex_worker.task t ON t.job_id = j.id
         WHERE j.queue_name = idle.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
           AND t.state = 'QUEUED' AND t.run_at <= cortex.now()
         ORDER BY t.priority, t.run_at, t.id LIMIT 1) t
     WHERE idle.is_strict
-    LIMIT $1
 ), ready AS (
     UPDATE cortex_worker.task t
     SET state = (CASE WHEN t.is_admitted IS FALSE THEN 'HELD' ELSE 'READY' END)::cortex_worker.task_state
-    FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) due
-    WHERE t.job_id = due.job_id AND t.state IN ('LATER', 'QUEUED')
+    FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) d
+    WHERE t.job_id = d.job_id AND t.state IN ('LATER', 'QUEUED')
     RETURNING t.job_id, t.state
 ), hinted AS (
     SELECT pg_notify('cortex_limit', '') FROM (SELECT FROM ready WHERE state = 'HELD' LIMIT 1) r
@@ -79,9 +74,51 @@ WITH RECURSIVE later AS MATERIALIZED (
     FROM front f LEFT JOIN able a ON a.queue_name = f.queue_name
     WHERE t.job_id = f.job_id AND t.state = 'QUEUED' AND f.is_stranded AND f.nth < coalesce(a.nth, f.nth + 1)
     RETURNING f.queue_name
+), again AS MATERIALIZED (
+    SELECT m.queue_name FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a)
+), done AS (
+    -- Looked at again: a queue with yet more that must make way, or whose next task was ended just now.
+    DELETE FROM cortex_worker.queue_due q USING due
+    WHERE q.id = due.id AND due.queue NOT IN (SELECT a.queue_name FROM again a)
+      AND due.queue NOT IN (SELECT h.queue_name FROM head h WHERE h.job_id NOT IN (SELECT r.job_id FROM ready r))
 )
-SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a))
+SELECT CASE WHEN EXISTS (SELECT FROM again) OR (SELECT count(*) FROM due) >= $1
             THEN greatest($1, (SELECT count(*) FROM ready)) ELSE (SELECT count(*) FROM ready) END AS count,
+       (SELECT count(*) FROM hinted) AS hint_count;
+
+-- name: walk_queues
+-- Names queues whose next task could begin, and that nothing has named: none, unless a change was lost. Looks at the
+-- waiting queues after $1 by name, at most $2. Locks: none. Returns the last one looked at, or null after the last of all,
+-- and how many it named.
+WITH RECURSIVE queue AS (
+    -- Walks the distinct names of the queues by index, one probe per name.
+    (SELECT queue_name, 1 AS nth FROM cortex_worker.task WHERE state = 'QUEUED' AND queue_name > $1
+     ORDER BY queue_name LIMIT 1)
+    UNION ALL
+    SELECT n.queue_name, q.nth + 1 FROM queue q CROSS JOIN LATERAL (
+        SELECT t.queue_name FROM cortex_worker.task t WHERE t.state = 'QUEUED' AND t.queue_name > q.queue_name
+        ORDER BY t.queue_name LIMIT 1) n
+    WHERE q.nth < $2
+), idle AS MATERIALIZED (
+    SELECT q.queue_name FROM queue q
+    WHERE (SELECT true FROM cortex_worker.task t
+           WHERE t.queue_name = q.queue_name AND t.state IN ('HELD', 'READY', 'LOCKED') LIMIT 1) IS NULL
+      AND (SELECT true FROM cortex_worker.task t
+           WHERE t.state = 'QUEUED' AND t.queue_name = q.queue_name AND t.run_at <= cortex.now() LIMIT 1)
+      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
+      -- A job that has begun and waits holds back the others of a strict queue.
+      AND NOT (EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue_name) AND EXISTS (
+          SELECT FROM cortex.job_record j
+          WHERE j.queue_name = q.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')))
+), named AS (
+    INSERT INTO cortex_worker.queue_due (queue, due_at)
+    SELECT i.queue_name, '-infinity' FROM idle i
+    WHERE NOT EXISTS (SELECT FROM cortex_worker.queue_due q WHERE q.queue = i.queue_name AND q.due_at <= cortex.now())
+    RETURNING queue
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM named LIMIT 1) n
+)
+SELECT (SELECT q.queue_name FROM queue q WHERE q.nth = $2) AS latest, (SELECT count(*)::int FROM named) AS count,
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: claim

@@ -113,6 +113,8 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.waiting_client": {RUNTIME: "S"},
     "cortex.watch": {RUNTIME: "DISU"},
     "cortex_worker.pause": {READER: "S", RUNTIME: "DIS"},
+    "cortex_worker.queue_due": {READER: "S", RUNTIME: "DISU"},
+    "cortex_worker.queue_due_id_seq": {},
     "cortex_worker.queue_pause": {READER: "S", RUNTIME: "S"},
     "cortex_worker.ready_head": {READER: "S", RUNTIME: "S"},
     "cortex_worker.stranded": {READER: "S", RUNTIME: "DISU"},

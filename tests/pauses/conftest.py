@@ -24,6 +24,6 @@ def clean(shared: Life) -> Life:
     sql(
         shared.dsn,
         "TRUNCATE cortex_worker.task, cortex_worker.pause, cortex.submit_key, cortex.submit_rule,"
-        " cortex.idempotency_key, cortex_worker.strict_queue, cortex.turn",
+        " cortex.idempotency_key, cortex_worker.strict_queue, cortex_worker.queue_due, cortex.turn",
     )
     return shared

@@ -40,6 +40,9 @@ FILL = """
            CASE WHEN n % 5 = 0 THEN now() + CASE WHEN n % 1000 = 0 THEN -1 ELSE 1 END
                * interval '1 hour' END
     FROM generate_series(1, 20000) n;
+    INSERT INTO cortex_worker.queue_due (queue, due_at)
+    SELECT DISTINCT queue_name, timestamptz '-infinity' FROM cortex_worker.task
+    WHERE queue_name IS NOT NULL;
     INSERT INTO cortex.job_record (id, type, status, attempt, worker_job_id, started_at,
                                    finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work',

@@ -41,7 +41,12 @@ def test_claim_does_not_read_paused_queues(paused: str) -> None:
         looks = explain(paused, "tasks.claim", claim)
         assert 0 < looked_at(looks) <= ROWS_PER_WANTED * BATCH, (statistics, looks)
         assert looked_at(explain(paused, "tasks.promote", (BATCH,))) <= 2 * BATCH, statistics
+        walk = looked_at(explain(paused, "tasks.walk_queues", ("", QUEUES)))
+        assert 0 < walk <= 2 * QUEUES, statistics
         sql(paused, "ANALYZE")
+    sql(paused, "DELETE FROM cortex_worker.queue_due")
+    looks = explain(paused, "tasks.promote", (BATCH,))
+    assert looked_at(looks) == 0, "waiting queues cost nothing unless they may move on"
 
 
 def test_scrape_does_not_count_paused_queues(paused: str) -> None:

@@ -6,8 +6,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, Suspend
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.postgres.session import Session
-from cortex.store import jobs, queues, retries, tasks, why
+from cortex.store import jobs, pauses, queues, retries, tasks, why
 from cortex.view.why import why as explain
 from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.servers.postgres import sql
@@ -139,3 +140,47 @@ def test_queue_made_strict_first_finishes_started_jobs(
     assert not store(queues.make_relaxed, "q", by="ana", reason="enough")
     facts = sql(database, "SELECT subtype FROM cortex.fact WHERE source = 'queue:q' ORDER BY id")
     assert [each["subtype"] for each in facts] == ["queue_made_strict", "queue_made_relaxed"]
+
+
+def is_cancelled(store: Session, job_id: UUID) -> None:
+    store(jobs.cancel, job_id, by="ana", reason="")
+
+
+def is_resumed(store: Session, _: UUID) -> None:
+    assert store(pauses.resume, Pausable(PauseKind.QUEUE, "q"), by="ana")
+
+
+def is_relaxed(store: Session, _: UUID) -> None:
+    assert store(queues.make_relaxed, "q", by="ana", reason="")
+
+
+@pytest.mark.parametrize("moves_on", [is_cancelled, is_resumed, is_relaxed])
+def test_queue_whose_job_waits_moves_on_at_once(
+    store: Session, submit: Submits, claim: Claims, moves_on: Callable[[Session, UUID], None]
+) -> None:
+    store(queues.make_strict, "q", by="ana", reason="in order")
+    first = submit(queue_name="q")
+    (claimed,) = claim(POD)
+    second = submit(queue_name="q")
+    if moves_on is is_resumed:
+        store(pauses.pause, Pausable(PauseKind.QUEUE, "q"), by="ana", reason="why")
+        finish(store, claimed)
+    else:
+        sleeps(store, claimed.lease)
+    assert claim(POD) == []
+    assert store(tasks.walk_queues, after="").named_count == 0
+    moves_on(store, first)
+    assert ids(claim(POD)) == [second]
+
+
+def test_queue_that_nothing_has_moved_on_is_found(
+    database: str, store: Session, submit: Submits, claim: Claims
+) -> None:
+    lost = [submit(queue_name=name) for name in ("a", "b")]
+    sql(database, "DELETE FROM cortex_worker.queue_due")
+    assert claim(POD) == []
+    assert store(tasks.walk_queues, after="b").named_count == 0, "it goes on from there"
+    walk = store(tasks.walk_queues, after="")
+    assert (walk.latest, walk.named_count) == (None, 2)
+    assert store(tasks.walk_queues, after="").named_count == 0, "they are named once"
+    assert sorted(ids(claim(POD))) == sorted(lost)

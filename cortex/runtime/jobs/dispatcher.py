@@ -341,7 +341,7 @@ class Dispatcher(Observer):
     async def _promote(self) -> None:
         """Make due tasks ready, on request and at every poll, since no notification announces them.
 
-        The cost grows with the named queues that wait; promotes take a tenth of the time at most.
+        The cost grows with the queues that move on; promotes take a tenth of the time at most.
         After a full batch more is due: then the next tick promotes again, without a pause.
         """
         now = trio.current_time()
