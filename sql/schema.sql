@@ -1360,6 +1360,72 @@ BEGIN
         WHERE p.kind = 'queue' AND p.name = coalesce(pause_of_task.queue_name, '')));
 END $function$;
 
+-- What a claim may take while queues, tenants or jobs are paused or ready tasks have deadlines; locked. A table of the place of each task, its job, and what orders them.
+CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+ RETURNS TABLE(place tid, job_id uuid, priority smallint, due_by timestamp with time zone, run_at timestamp with time zone, id bigint)
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+DECLARE
+    is_default_paused boolean := EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = '');
+    -- What these hold back at the front is soon PAUSED, by the runner `line`.
+    is_picky boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('job', 'tenant'));
+BEGIN
+    -- A task with a deadline is read twice, by deadline and with all others, and given once.
+    IF NOT is_default_paused THEN
+        RETURN QUERY
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND (t.queue_name IS NULL
+                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+    ELSE
+        -- By the index of named queues: the default one may be long.
+        RETURN QUERY
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NOT NULL
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+    END IF;
+    RETURN QUERY
+    SELECT t.* FROM (
+        SELECT t.* FROM unnest(tasks || isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+              AND NOT is_default_paused
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.due_by, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t) t
+    ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT most_isolated;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.due_beside_pauses(text[],text[],bigint,bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.due_beside_pauses(text[],text[],bigint,bigint) TO cortex_runtime;
+
 -- Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next job runs while the one before sleeps, asks people or waits for a retry.
 CREATE TABLE cortex_worker.strict_queue (
     queue text NOT NULL,  -- Name of the queue. Bulk operations take turns: theirs is relaxed.

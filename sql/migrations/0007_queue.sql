@@ -449,6 +449,74 @@ END $$;
 COMMENT ON FUNCTION cortex_worker.pause_of_task IS
     'The same, or the pause of its queue: of what would take places in limits meanwhile.';
 
+-- Apart from the statement `claim`, which would set up the plans of all this at each call.
+CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+    RETURNS TABLE (place tid, job_id uuid, priority smallint, due_by timestamptz, run_at timestamptz, id bigint)
+    LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    is_default_paused boolean := EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = '');
+    -- What these hold back at the front is soon PAUSED, by the runner `line`.
+    is_picky boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('job', 'tenant'));
+BEGIN
+    -- A task with a deadline is read twice, by deadline and with all others, and given once.
+    IF NOT is_default_paused THEN
+        RETURN QUERY
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND (t.queue_name IS NULL
+                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+    ELSE
+        -- By the index of named queues: the default one may be long.
+        RETURN QUERY
+        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NOT NULL
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+    END IF;
+    RETURN QUERY
+    SELECT t.* FROM (
+        SELECT t.* FROM unnest(tasks || isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+              AND NOT is_default_paused
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.due_by, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
+        UNION ALL
+        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t) t
+    ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT most_isolated;
+END $$;
+COMMENT ON FUNCTION cortex_worker.due_beside_pauses IS
+    'What a claim may take while queues, tenants or jobs are paused or ready tasks have deadlines; locked. A table of '
+    'the place of each task, its job, and what orders them.';
+REVOKE EXECUTE ON FUNCTION cortex_worker.due_beside_pauses FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.due_beside_pauses TO cortex_runtime;
+
 -- ------------------------------------------------------------------ strict queues
 
 -- A property of the queue, not of a submit: two programs that submit to it cannot disagree. What blocks the next job is

@@ -122,78 +122,46 @@ SELECT (SELECT q.queue_name FROM queue q WHERE q.nth = $2) AS latest, (SELECT co
        (SELECT count(*) FROM hinted) AS hint_count;
 
 -- name: claim
--- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
--- it takes none: it skips the head of a named queue, and does not read the tasks of the default one; nor does it read
--- those of paused types, nor take those of paused tenants and jobs. Within a priority,
--- tasks with a deadline come first, the earliest before others. $1 pod id, $2 job
--- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
+-- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. It takes none that a
+-- pause holds back, nor reads those of paused types. Within a priority, tasks with a deadline come first, the earliest
+-- before others. Without pauses and deadlines, what they need is not even set up: see due_beside_pauses. $1 pod id,
+-- $2 job types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
 -- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods, and so
 -- are those that the pod's code has handed back. Locks:
 -- tasks (ordered, skipping locked). A job is read as it was when the statement began. What writes the record of a job
 -- that has a task locks the task first, and a task that changed meanwhile is passed over: the next claim takes it.
-WITH held AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default,
-           -- What these hold back at the front is soon PAUSED, by the runner `line`.
-           EXISTS (SELECT FROM cortex_worker.pause WHERE kind IN ('job', 'tenant')) AS is_picky,
-           -- One probe of an index that is empty without deadlines.
+WITH way AS MATERIALIZED (
+    -- Two probes of what is empty without pauses and deadlines.
+    SELECT EXISTS (SELECT FROM cortex_worker.pause) AS has_pauses,
            EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_suspect AND due_by IS NOT NULL) AS has_due
 ), known AS MATERIALIZED (
-    SELECT unnest(cortex.claimable(cortex_worker.open_types($2::text[]), $6::text[], cortex.code_of($1))) AS task
+    SELECT unnest(cortex.claimable(
+        CASE WHEN (SELECT has_pauses FROM way) THEN cortex_worker.open_types($2::text[]) ELSE $2::text[] END,
+        $6::text[], cortex.code_of($1))) AS task
 ), isolated AS MATERIALIZED (
     SELECT unnest(cortex.claimable(cortex_worker.open_types($7::text[]), '{}', cortex.code_of($1))) AS task WHERE $7::text[] <> '{}'
 ), due AS MATERIALIZED (
     SELECT t.place, t.job_id FROM (
-        -- What has a deadline is read here by deadline, and below with all others: given once.
         SELECT t.* FROM known CROSS JOIN LATERAL (
-            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
-              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND due_by IS NOT NULL
-              AND (SELECT has_due AND NOT is_default FROM held)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY priority, due_by, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM known CROSS JOIN LATERAL (
-            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
-              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND NOT (SELECT is_default FROM held)
-              AND (queue_name IS NULL
-                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
-            ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM known CROSS JOIN LATERAL (
-            SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-            WHERE task = known.task AND state = 'READY' AND NOT is_suspect
-              AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND (SELECT is_default FROM held)
-              AND queue_name IS NOT NULL
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+            SELECT t.ctid AS place, job_id, priority, NULL::timestamptz AS due_by, run_at, id FROM cortex_worker.task t
+            WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT has_pauses OR has_due FROM way)
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         (SELECT t.* FROM (
             SELECT t.* FROM (SELECT task FROM known UNION ALL SELECT task FROM isolated) known CROSS JOIN LATERAL (
-                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-                WHERE task = known.task AND state = 'READY' AND is_suspect
-                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL)
-                  AND NOT EXISTS (
-                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+                SELECT t.ctid AS place, job_id, priority, NULL::timestamptz AS due_by, run_at, id FROM cortex_worker.task t
+                WHERE task = known.task AND state = 'READY' AND is_suspect AND NOT (SELECT has_pauses OR has_due FROM way)
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
             UNION ALL
             SELECT t.* FROM isolated known CROSS JOIN LATERAL (
-                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-                WHERE task = known.task AND state = 'READY' AND NOT is_suspect
-                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL) AND due_by IS NOT NULL
-                  AND (SELECT has_due AND NOT is_default FROM held)
-                  AND NOT EXISTS (
-                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-                ORDER BY priority, due_by, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
-            UNION ALL
-            SELECT t.* FROM isolated known CROSS JOIN LATERAL (
-                SELECT t.ctid AS place, job_id, priority, due_by, run_at, id FROM cortex_worker.task t
-                WHERE task = known.task AND state = 'READY' AND NOT is_suspect
-                  AND (NOT (SELECT is_picky FROM held) OR cortex_worker.pause_of(job_id) IS NULL)
-                  AND NOT EXISTS (
-                      SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+                SELECT t.ctid AS place, job_id, priority, NULL::timestamptz AS due_by, run_at, id FROM cortex_worker.task t
+                WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT has_pauses OR has_due FROM way)
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t) t
-         ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT $5)) t
+         ORDER BY t.priority, t.run_at, t.id LIMIT $5)
+        UNION ALL
+        SELECT t.* FROM cortex_worker.due_beside_pauses(
+            ARRAY(SELECT task FROM known), ARRAY(SELECT task FROM isolated), $3, $5) t
+        WHERE (SELECT has_pauses OR has_due FROM way)) t
     ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT $3
 )
 {give};

@@ -4,14 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from cortex.domain.canonical import canonical, digest
-from cortex.postgres.database import Profile
-from cortex.postgres.queries import sql as query_text
-from tests.sql.test_plans import explain
-from tests.support.servers.postgres import run_asyncio, sql
+from tests.sql.test_plans import explain, rows_read
+from tests.support.servers.postgres import sql
 
 POD = UUID(int=7)
 BATCH = 100
@@ -77,30 +74,6 @@ def big(filled: Callable[..., str]) -> str:
     return filled(FILL)
 
 
-def looked_at(dsn: str, name: str, *arguments: object) -> dict[str, int]:
-    """Rows of each table that a statement looks at, also inside its functions; undone after."""
-    settings = Profile(dsn=dsn, hot_path=True).settings
-    seen = """
-        SELECT relname, seq_tup_read + coalesce(idx_tup_fetch, 0) AS rows
-        FROM pg_stat_xact_user_tables WHERE relname IN ('effect', 'job', 'quota_use', 'task')
-    """
-
-    async def run() -> dict[str, int]:
-        connection = await asyncpg.connect(dsn, server_settings=settings)
-        try:
-            transaction = connection.transaction()
-            await transaction.start()
-            found = await connection.fetch(query_text(name), *arguments)
-            assert found, name
-            rows = {row["relname"]: row["rows"] for row in await connection.fetch(seen)}
-            await transaction.rollback()
-            return rows
-        finally:
-            connection.terminate()
-
-    return run_asyncio(run)
-
-
 def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     """The most rows that one look at a large table took; a scan of all of it counts as all."""
     tables = {"job_record", "task", "effect", "quota_use"}
@@ -112,7 +85,7 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
 def test_effect_writes_read_only_their_own_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for job_ids in (FRESH, KNOWN):
-            for table, rows in looked_at(big, "effects.intend", *intents(job_ids)).items():
+            for table, rows in rows_read(big, "effects.intend", *intents(job_ids)).items():
                 assert rows <= ROWS_PER_WANTED * BATCH, table
         mine = sql(
             big, "SELECT id, job_id FROM cortex.effect WHERE job_id = ANY ($1::uuid[])", KNOWN
@@ -162,7 +135,7 @@ def test_jobs_waiting_for_a_quota_are_read_only_when_it_has_room(big: str) -> No
 def test_a_scan_would_be_found(big: str) -> None:
     """The guards see what they are there for: without their indices far more is looked at."""
     sql(big, "ALTER TABLE cortex.effect DROP CONSTRAINT effect_once")
-    rows = looked_at(big, "effects.intend", *intents(FRESH[:3]))
+    rows = rows_read(big, "effects.intend", *intents(FRESH[:3]))
     assert rows["effect"] > 1_000
     sql(big, "DROP INDEX cortex.effect_tool")
     assert worst(big, "effects.list_of_tool", ("nothing", STATES, None, BATCH, None)) > 1_000

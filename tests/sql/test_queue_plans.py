@@ -7,7 +7,7 @@ import pytest
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import pulse, queues
-from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain
+from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain, rows_read
 from tests.support.servers.postgres import sql
 
 NAMED_READY = """
@@ -20,6 +20,7 @@ NAMED_READY = """
     SELECT 'queue', 'q' || n, 'ana', 'test' FROM generate_series(1, 200) n;
 """
 PAUSE_DEFAULT = "INSERT INTO cortex_worker.pause VALUES ('queue', '', 'ana', now(), 'x')"
+CLAIM = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
 COUNTED = 500
 QUEUES = 50
 
@@ -36,10 +37,10 @@ def looked_at(looks: list[Look], table: str = "task") -> int:
 
 
 def test_claim_does_not_read_paused_queues(paused: str) -> None:
-    claim = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
     for statistics in ("none yet", "fresh"):
-        looks = explain(paused, "tasks.claim", claim)
-        assert 0 < looked_at(looks) <= ROWS_PER_WANTED * BATCH, (statistics, looks)
+        assert rows_read(paused, "tasks.claim", *CLAIM)["task"] <= ROWS_PER_WANTED * BATCH, (
+            statistics
+        )
         assert looked_at(explain(paused, "tasks.promote", (BATCH,))) <= 2 * BATCH, statistics
         walk = looked_at(explain(paused, "tasks.walk_queues", ("", QUEUES)))
         assert 0 < walk <= 2 * QUEUES, statistics
@@ -59,10 +60,7 @@ def test_scrape_does_not_count_paused_queues(paused: str) -> None:
 
 def test_a_scan_would_be_found(paused: str) -> None:
     sql(paused, "DROP INDEX cortex_worker.task_ready_named")
-    looks = explain(
-        paused, "tasks.claim", (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
-    )
-    assert max(each.rows for each in looks if each.table == "task") > 5 * ROWS_PER_WANTED * BATCH
+    assert rows_read(paused, "tasks.claim", *CLAIM)["task"] > 5 * ROWS_PER_WANTED * BATCH
 
 
 def test_list_of_queues_reads_a_bounded_number_of_tasks(paused: str) -> None:
