@@ -2259,7 +2259,7 @@ CREATE TRIGGER fact_gets_trace BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN (n
 
 -- How much the calls of a job, an agent or a tenant may use; facts record who changed it.
 CREATE TABLE cortex.budget (
-    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which budgets are locked.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order in which budgets are locked.
     name text GENERATED ALWAYS AS ((((((scope || ':'::text) || subject) || ':'::text) || unit) || ':'::text) || period) STORED,  -- Its name for people and waiting jobs: scope:subject:unit:period.
     scope text NOT NULL,  -- The calls that it counts: those of one lineage of jobs, of an agent or of a tenant.
     subject text NOT NULL,  -- Name of the agent or the tenant; for a job, the id of the first job of its lineage.
@@ -2270,6 +2270,7 @@ CREATE TABLE cortex.budget (
     changed_by text NOT NULL,  -- Who changed it last.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     reason text NOT NULL,  -- Why.
+    share_of uuid,  -- The job that gave this much to its child, see cortex.let_children_go; null: people set it. Deleted with the child.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first set.
     CONSTRAINT budget_pkey PRIMARY KEY (id),
     CONSTRAINT budget_name_key UNIQUE (name),
@@ -2285,7 +2286,7 @@ GRANT SELECT ON cortex.budget TO cortex_reader;
 
 -- The usage of a budget in one run or on one day.
 CREATE TABLE cortex.budget_use (
-    budget_id integer NOT NULL,  -- The budget. No foreign key: removing it must not fail a call in flight.
+    budget_id bigint NOT NULL,  -- The budget. No foreign key: removing it must not fail a call in flight.
     window_key text NOT NULL,  -- Per run the first job of the lineage, per day the UTC date.
     spent numeric(20,8) NOT NULL DEFAULT 0,  -- Booked by calls that have ended.
     reserved numeric(20,8) NOT NULL DEFAULT 0,  -- Estimates of the calls in flight.
@@ -2316,7 +2317,7 @@ CREATE TABLE cortex.reservation (
     model text NOT NULL,  -- The model.
     input_tokens bigint NOT NULL,  -- Likely tokens of the prompt: booked for a lost call.
     input_usd numeric(18,8),  -- Their likely price in US dollars; null when the model's price is unknown.
-    budget_ids integer[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
+    budget_ids bigint[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
     window_keys text[] NOT NULL,  -- The run or the day of each.
     amounts numeric[] NOT NULL,  -- The room in each, in its unit.
     limit_ids integer[],  -- Limits of its job type in which it holds room. Null: none.
@@ -2329,6 +2330,30 @@ CREATE TABLE cortex.reservation (
 CREATE INDEX reservation_job ON cortex.reservation USING btree (job_id, attempt);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.reservation TO cortex_runtime;
 GRANT SELECT ON cortex.reservation TO cortex_reader;
+
+-- The run or the day of a budget in which the calls of a lineage count: that of a job counts those of its children, too.
+CREATE FUNCTION cortex.budget_window(of_budget cortex.budget, of_lineage uuid)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT CASE WHEN of_budget.period <> 'run' THEN (cortex.now() AT TIME ZONE 'UTC')::date::text
+       WHEN of_budget.scope = 'job' THEN of_budget.subject ELSE of_lineage::text END $function$;
+
+-- The budgets of the job with which a lineage began, its share among them.
+CREATE FUNCTION cortex.budgets_of(of_lineage uuid)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'name', b.name, 'unit', b.unit, 'limit_amount', b.limit_amount, 'spent', coalesce(u.spent, 0),
+    'share_of', b.share_of) ORDER BY b.name), '[]')
+FROM cortex.budget b
+LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = cortex.budget_window(b, of_lineage)
+WHERE b.scope = 'job' AND b.subject = of_lineage::text $function$;
 
 -- Ends calls: returns their room, books what they used, records the cost. A call that has already ended is skipped.
 CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[])
@@ -2440,9 +2465,9 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     today date := (cortex.now() AT TIME ZONE 'UTC')::date;
-    known int[];
+    known bigint[];
     windows text[];
-    ids int[] := '{}';
+    ids bigint[] := '{}';
     keys text[] := '{}';
     room numeric[] := '{}';
     left_over uuid[];
@@ -4298,7 +4323,8 @@ BEGIN
            OR EXISTS (SELECT FROM cortex.watch s WHERE s.job_id = j.id AND s.until > cortex.now()))
       AND NOT EXISTS (SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
                       WHERE c.lineage_id = r.id AND NOT c.is_detached)
-      AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
+      AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text
+                      AND b.share_of IS NULL);
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.retired(uuid[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.retired(uuid[]) TO cortex_runtime;
@@ -4331,6 +4357,8 @@ BEGIN
     WHERE a.job_id = g.id AND o.approval_id = a.id;
     DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.budget o USING unnest(gone) AS g(id)
+    WHERE o.scope = 'job' AND o.subject = g.id::text AND o.share_of IS NOT NULL;
     DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN
@@ -8099,6 +8127,13 @@ BEGIN
             triaged_at = coalesce(d.triaged_at, moment)
         FROM freed f JOIN job j ON j.id = f.job_id JOIN origin o ON o.job_id = f.job_id
         WHERE d.job_id = o.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+    ), share AS (
+        -- Its lineage begins with it: a job that continues it has the same share.
+        INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason, share_of)
+        SELECT 'job', f.job_id::text, s.unit, 'run', s.amount::numeric, 'job:' || f.parent_id,
+               'its share, as step ' || of_step || ' says', f.parent_id
+        FROM freed f JOIN job j ON j.id = f.job_id CROSS JOIN LATERAL jsonb_each_text(f.terms->'budget') AS s(unit, amount)
+        ON CONFLICT ON CONSTRAINT budget_once DO NOTHING
     ), task AS (
         INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name, due_by)
         SELECT j.worker_job_id, j.type, j.id,
@@ -8171,7 +8206,12 @@ BEGIN
         ('timeout_s', (given->>'timeout_s')::int BETWEEN 1 AND 604800),
         ('tags', CASE WHEN jsonb_typeof(given->'tags') = 'array' THEN jsonb_array_length(given->'tags') BETWEEN 1 AND 20
                  ELSE given->'tags' IS NULL END),
-        ('traceparent', cortex.is_traceparent(given->>'traceparent'))) AS t(field, is_valid)
+        ('traceparent', cortex.is_traceparent(given->>'traceparent')),
+        ('budget', CASE jsonb_typeof(given->'budget') WHEN 'object' THEN NOT EXISTS (
+            SELECT FROM jsonb_each_text(given->'budget') AS b(unit, amount)
+            WHERE NOT CASE b.unit WHEN 'usd' THEN b.amount::numeric BETWEEN 0.000001 AND 1000000
+                      WHEN 'tokens' THEN b.amount::numeric BETWEEN 1 AND 1000000000000 ELSE false END)
+            ELSE given->'budget' IS NULL END)) AS t(field, is_valid)
     WHERE NOT t.is_valid LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% % of children is out of bounds', wrong, left((given->wrong)::text, 80)
@@ -8214,9 +8254,8 @@ DECLARE
     detached CONSTANT boolean := coalesce((given->>'is_detached')::boolean, false);
     full_terms jsonb;
     other int;
-    running int;
-    locked int;
-    room int;
+    added int;
+    above record;
 BEGIN
     PERFORM FROM cortex_worker.task t
     WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR NO KEY UPDATE;
@@ -8272,6 +8311,22 @@ BEGIN
     FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
     ORDER BY s.nth
     ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    IF added > 0 AND given ? 'budget' AND NOT detached THEN
+        -- Not what is left of it at this moment: that changes, and a call of the child that finds too little waits.
+        SELECT b.name, b.unit, b.limit_amount, s.amount::numeric AS share INTO above
+        FROM jsonb_each_text(given->'budget') AS s(unit, amount)
+        JOIN cortex.budget b ON b.scope = 'job' AND b.unit = s.unit AND b.subject = ANY (ARRAY(
+            SELECT coalesce(j.lineage_id, j.id)::text FROM cortex.job_record j WHERE j.id = of_job OR j.id = ANY (line)))
+        WHERE s.amount::numeric > b.limit_amount ORDER BY b.limit_amount LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'step "%" gives a child more than its parent may spend: % of the % %', of_step,
+                trim_scale(above.share), trim_scale(above.limit_amount), above.unit
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'child_share',
+                      HINT = format('give it less, or raise the budget above it: cortex budgets raise %s --to %s --reason TEXT',
+                                    above.name, trim_scale(above.share));
+        END IF;
+    END IF;
     -- What an earlier attempt has submitted in their places must be the same.
     SELECT c.ordinal INTO other
     FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
@@ -8422,6 +8477,16 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.adopt_children(uuid,integer,uuid,text,integer,uuid[],integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.adopt_children(uuid,integer,uuid,text,integer,uuid[],integer) TO cortex_runtime;
+
+-- Whether the child that has a share, or a job that continues it, has not ended.
+CREATE FUNCTION cortex.is_share_used(of_child uuid)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = of_child AND j.finished_at IS NULL)
+    OR EXISTS (SELECT FROM cortex.job_record j WHERE j.lineage_id = of_child AND j.finished_at IS NULL) $function$;
 
 -- Whether all children of a step below this ordinal have ended, also those that are held until others end.
 CREATE FUNCTION cortex.have_children_ended(of_job uuid, of_step text, upto integer)

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from cortex.domain.budget import TOKENS_MAX, USD_MAX, USD_MIN
 from cortex.domain.policy import JOB_HARD, LIMITS, POLICIES
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import UnfitError, show
@@ -13,9 +14,6 @@ from cortex.durable.structuring import UnfitError, show
 JOB_TIMEOUT_MAX_S: Final = int(POLICIES["run_agent"].timeout_s * JOB_HARD)
 WORKER_ATTEMPTS_MAX: Final = 25
 RETRIES_MAX: Final = 100
-# Far above any sensible value; larger ones are typing errors.
-BUDGET_USD_MAX: Final = 1_000_000
-BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
 TOOL_RESULT_TOKENS: Final = 25_000
 """Tokens of one tool result that a model gets at most, if its agent sets no other limit."""
 TOOL_RESULT_TOKENS_LIMITS: Final = (500, 1_000_000)
@@ -107,8 +105,8 @@ class AgentLimits:
 class AgentBudget:
     """What the agent may spend, per run or for all its jobs in a day (UTC)."""
 
-    usd: float | None = attrs.field(default=None, validator=within(0.000001, BUDGET_USD_MAX))
-    tokens: int | None = attrs.field(default=None, validator=within(1, BUDGET_TOKENS_MAX))
+    usd: float | None = attrs.field(default=None, validator=within(USD_MIN, USD_MAX))
+    tokens: int | None = attrs.field(default=None, validator=within(1, TOKENS_MAX))
     per: Literal["run", "day"] = "run"
 
     def __attrs_post_init__(self) -> None:

@@ -5,19 +5,25 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from math import ceil
-from typing import Final, Self
+from typing import Final, Self, TypedDict
+from uuid import UUID
 
 import attrs
 import orjson
 
-from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.model import CacheTtl, ModelRequest
+from cortex.domain.option_check import check_whole
 from cortex.domain.prices import PriceTable
 from cortex.domain.usage import Usage
 
 NEARLY: Final = Decimal("0.8")
 """Share of a limit from which it counts as nearly used up."""
 LIMIT_MAX: Final = Decimal(10) ** 11
+# What agents and shares of children may declare: larger amounts are typing errors.
+USD_MIN: Final = 0.000001
+USD_MAX: Final = 1_000_000
+TOKENS_MAX: Final = 1_000_000_000_000
 WAITING_PREFIX: Final = "budget:"
 """Prefix of the name of a budget that a job waits for."""
 
@@ -95,6 +101,49 @@ class Budget:
                 f"{name!r} is not the name of a budget", hint="a job's has its whole id in it"
             )
         return cls(scope=Scope(scope), subject=subject, unit=Unit(unit), period=Period(period))
+
+
+@attrs.frozen(kw_only=True)
+class OwnBudget:
+    """A budget of one job."""
+
+    name: str
+    unit: Unit
+    limit_amount: Decimal
+    spent: Decimal
+    share_of: UUID | None
+    """The job that gave it to this one, its child; None: people set it."""
+
+
+class BudgetShare(TypedDict, total=False):
+    """How much a child may spend, in one unit or in both: `{"usd": 0.50}`."""
+
+    usd: float | Decimal
+    tokens: int
+
+
+def checked_share(share: object) -> dict[str, Decimal]:
+    """Return a child's share by its unit. Raises `UsageError` that names what is wrong with it."""
+    if not isinstance(share, Mapping) or not share:
+        raise UsageError(
+            f"budget {share!r:.80} is not an amount by its unit",
+            hint='such as budget={"usd": 0.50}, or {"tokens": 20_000}',
+        )
+    return {str(unit): _share_amount(unit, amount) for unit, amount in share.items()}
+
+
+def _share_amount(unit: object, amount: object) -> Decimal:
+    if unit == Unit.USD:
+        is_number = isinstance(amount, int | float | Decimal) and not isinstance(amount, bool)
+        exact = Decimal(str(amount)) if is_number else Decimal("NaN")
+        if exact.is_finite() and Decimal(str(USD_MIN)) <= exact <= USD_MAX:
+            return exact
+        raise UsageError(f"budget usd {amount!s:.80} is not a number from 0.000001 to {USD_MAX:,}")
+    if unit == Unit.TOKENS:
+        check_whole("budget tokens", amount, 1, TOKENS_MAX)
+        return Decimal(str(amount))
+    hint = "a share is for the whole run of the child" if unit == "per" else "usd or tokens"
+    raise UsageError(f"budget has no unit {unit!r:.80}", hint=hint)
 
 
 _NAME: Final = re.compile(
@@ -222,6 +271,31 @@ class _Files:
         self.tokens_max += most * PAGE_TOKENS_MAX
         likely = min(PAGES_MAX, ceil(file_bytes / PAGE_BYTES_LIKELY))
         self.tokens_likely += likely * PAGE_TOKENS_LIKELY
+
+
+def spent_words(name: str, spent: Decimal, limit: Decimal, unit: Unit) -> str:
+    return f"budget {name} is spent: {worded(spent, unit)} of {worded(limit, unit)}"
+
+
+def unpriced(model: str, name: str) -> RejectedError:
+    """Return the error of a call whose cost a budget of money cannot count."""
+    return RejectedError(
+        f"the price of model {model!r} is unknown, and budget {name} counts money",
+        hint=f"set the price of {model!r} in the file of the setting `prices`, "
+        "or limit tokens instead",
+    )
+
+
+def refused_share(
+    step: str, share: Decimal, above: str, limit: Decimal, unit: Unit
+) -> RejectedError:
+    """Return the error of a share that is larger than a budget above it, as the database does."""
+    return RejectedError(
+        f'step "{step}" gives a child more than its parent may spend: '
+        f"{share} of the {limit} {unit}",
+        hint=f"give it less, or raise the budget above it: cortex budgets raise {above} "
+        f"--to {share} --reason TEXT",
+    )
 
 
 def worded(amount: Decimal, unit: Unit) -> str:

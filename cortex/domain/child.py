@@ -1,5 +1,7 @@
 """Children: the jobs that the code of a job submits, as values."""
 
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -34,11 +36,17 @@ class ChildTerms:
     traceparent: str | None = None
     is_detached: bool = False
     """They go on when their parent ends."""
+    budget: Mapping[str, Decimal] | None = None
+    """What each of them may spend, by the unit; see `checked_share`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what is given, as `cortex.spawn_children` reads it."""
         given = attrs.asdict(self, filter=lambda _, value: value is not None and value != ())
-        return given | ({"tags": sorted(set(self.tags))} if self.tags else {})
+        if self.tags:
+            given["tags"] = sorted(set(self.tags))
+        if self.budget is not None:
+            given["budget"] = {unit: f"{amount:f}" for unit, amount in self.budget.items()}
+        return given
 
 
 @attrs.frozen(kw_only=True)

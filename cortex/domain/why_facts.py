@@ -156,6 +156,8 @@ class BudgetFacts:
     limit: Decimal
     spent: Decimal
     """In this run, or today."""
+    share_of: UUID | None = None
+    """The job that gave it to its child; None: people set it."""
 
     @property
     def is_spent(self) -> bool:

@@ -17,6 +17,7 @@ import attrs
 import orjson
 import trio
 
+from cortex.domain.budget import BudgetShare, checked_share
 from cortex.domain.child import (
     CHILDREN_MAX,
     CONCURRENCY_MAX,
@@ -79,6 +80,7 @@ class ChildOptions:
     max_retries: int | None = None
     timeout_s: int | None = None
     tags: Sequence[str] = ()
+    budget: BudgetShare | None = None
 
     def terms(self, job_type: str, *, traceparent: str | None) -> ChildTerms:
         """Return what is submitted. Raises `UsageError` that names an option out of bounds."""
@@ -104,6 +106,7 @@ class ChildOptions:
             tags=tuple(tags),
             traceparent=traceparent,
             is_detached=self.detached,
+            budget=None if self.budget is None else checked_share(self.budget),
         )
 
 

@@ -28,6 +28,7 @@ import trio
 
 from cortex.domain.approvals.approval import Follow, Risk
 from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
+from cortex.domain.budget import BudgetShare
 from cortex.domain.callbacks import EXPIRES_DEFAULT_S as CALLBACK_DEFAULT_S
 from cortex.domain.callbacks import checked_expiry
 from cortex.domain.control_flow import Suspended, together
@@ -514,6 +515,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Result]]: ...
     @overload
@@ -531,6 +533,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Any]]: ...
     def spawn(
@@ -547,6 +550,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Any]]:
         """Submit a job once in the life of this one, its child; `await child.result()` waits.
@@ -554,8 +558,9 @@ class Context:
         `job` is a handler, or the name of a job type; `arguments` are the handler's. The child has
         retries, a timeout and a queue of its own, the tenant of its parent, and its priority unless
         another is given. It is cancelled when its parent ends, unless it is `detached`. `delay`:
-        earliest start, in seconds from now. The step has the name of the job type unless one is
-        given. See docs/guides/children.md.
+        earliest start, in seconds from now. `budget`: how much it may spend of its parent's
+        budgets, `{"usd": 0.50}` or `{"tokens": 20_000}`. The step has the name of the job type
+        unless one is given. See docs/guides/children.md.
         """
         options = ChildOptions(
             name=name,
@@ -567,6 +572,7 @@ class Context:
             max_retries=max_retries,
             agent=agent,
             tags=tags,
+            budget=budget,
         )
         return Family(self._attempt).spawn(job, arguments, options)
 
@@ -584,6 +590,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Result]: ...
     @overload
@@ -600,6 +607,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Any]: ...
     def call(
@@ -615,6 +623,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Any]:
         """Submit a child as `spawn` does, wait for its end and return its result.
@@ -631,6 +640,7 @@ class Context:
             max_retries=max_retries,
             agent=agent,
             tags=tags,
+            budget=budget,
         )
         return Family(self._attempt).call(job, arguments, options)
 
@@ -648,6 +658,7 @@ class Context:
         timeout_s: int | None = None,
         max_retries: int | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **shared: Any,
     ) -> ChildMap[Result]: ...
     @overload
@@ -664,6 +675,7 @@ class Context:
         timeout_s: int | None = None,
         max_retries: int | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **shared: Any,
     ) -> ChildMap[Any]: ...
     def map(
@@ -679,15 +691,16 @@ class Context:
         timeout_s: int | None = None,
         max_retries: int | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **shared: Any,
     ) -> ChildMap[Any]:
         """Submit a child for each item; `async for` yields their results in order.
 
         An item is the handler's first argument, `shared` are its others; for a type by its name an
         item is a mapping of arguments by name. At most `concurrency` children run at once, 50 by
-        default, and at most 100,000 are of one map. Results come in parts, which grow with what was
-        taken: this job holds no resources in between. A failed child raises `ChildFailedError` in
-        its turn; the others are cancelled when this job ends.
+        default, and at most 100,000 are of one map; each of them has the `budget`. Results come in
+        parts, which grow with what was taken: this job holds no resources in between. A failed
+        child raises `ChildFailedError` in its turn; the others are cancelled when this job ends.
         """
         options = ChildOptions(
             name=name,
@@ -696,6 +709,7 @@ class Context:
             timeout_s=timeout_s,
             max_retries=max_retries,
             tags=tags,
+            budget=budget,
         )
         return Family(self._attempt).map(
             job, items, shared, concurrency=concurrency, options=options
@@ -714,6 +728,7 @@ class Context:
         max_retries: int | None = None,
         agent: str | None = None,
         tags: Sequence[str] = (),
+        budget: BudgetShare | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, UUID]:
         """Submit a job that nobody waits for, once in the life of this one; return its id.
@@ -730,6 +745,7 @@ class Context:
             max_retries=max_retries,
             agent=agent,
             tags=tags,
+            budget=budget,
         )
         return Family(self._attempt).submit(job, arguments, options)
 

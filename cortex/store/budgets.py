@@ -178,6 +178,7 @@ class BudgetLimit:
     changed_by: str
     changed_at: datetime
     reason: str
+    share_of: UUID | None
     created_at: datetime
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.budget import OwnBudget
 from cortex.domain.child import (
     DEPTH_MAX,
     AdoptVerdict,
@@ -210,6 +211,8 @@ class TreeJob:
     is_withdrawn: bool
     """It was never submitted: its parent has ended."""
     parent_id: UUID | None
+    budgets: tuple[OwnBudget, ...]
+    """Of the job itself: the share that its parent gave it, and what people set."""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.budget import OwnBudget
 from cortex.domain.canonical import is_deep
 from cortex.domain.errors import (
     ConflictError,
@@ -129,6 +130,8 @@ class ShownJob(ListedJob):
     lineage_id: UUID | None
     parent_id: UUID | None
     """The job that submitted it."""
+    budgets: tuple[OwnBudget, ...]
+    """Of the job itself: the share that its parent gave it, and what people set."""
     has_children: bool | None
     error_class: str | None
     error_source: str | None

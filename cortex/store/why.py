@@ -189,6 +189,7 @@ def _budget(row: Record) -> BudgetFacts | None:
     return BudgetFacts(
         name=row["budget"],
         unit=row["budget_unit"],
+        share_of=row["share_of"],
         limit=row["limit_amount"],
         spent=row["spent"],
     )

@@ -16,6 +16,7 @@ from cortex.domain.child import (
 )
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.job import Claim, Finish, JobStatus
+from cortex.testing.budgets import MemoryBudgets, given_shares
 
 if TYPE_CHECKING:
     from cortex.testing.clock import RunClock
@@ -32,6 +33,8 @@ class ChildJob(Protocol):
     def ending(self) -> Finish | None: ...
     @property
     def is_stuck(self) -> str | None: ...
+    @property
+    def budgets(self) -> MemoryBudgets: ...
     async def to_end(self, clock: "RunClock") -> None: ...
 
 
@@ -83,6 +86,14 @@ class MemoryFamily:
     """Prepares a child; returns why it cannot, in words for people."""
     children: dict[str, list[MemoryChild]] = attrs.field(factory=dict)
     """By step."""
+    budgets: MemoryBudgets = attrs.field(factory=MemoryBudgets)
+    """Of the parent."""
+
+    def give(self, step: str, terms: ChildTerms, child: ChildJob) -> None:
+        """Have a child count towards the budgets of its parent, and towards its own share."""
+        above = () if terms.is_detached else self.budgets.shares
+        own = given_shares(step, child.job_id, terms.budget or {}, above)
+        child.budgets.shares = (*above, *own)
 
     @property
     def all(self) -> list[MemoryChild]:
@@ -150,6 +161,7 @@ class MemoryChildren:
             if isinstance(made, str):
                 self.stuck(made)
                 raise LeaseLost("stuck")
+            self.family.give(step, terms, made)
             known.append(MemoryChild(step, nth, terms, made))
         self.reach(f"after the children of step {step!r} were submitted")
         return SpawnReply(verdict="done")

@@ -34,6 +34,7 @@ from cortex.durable.resources import Resource
 from cortex.jobs.run_agent import run_agent
 from cortex.testing.agents import Agent
 from cortex.testing.background import Work, awaited, blocking
+from cortex.testing.budgets import MemoryBudgets
 from cortex.testing.children import MemoryFamily
 from cortex.testing.clock import Clock
 from cortex.testing.crash import Crash
@@ -219,7 +220,8 @@ class Cortex:
                     hint=f"import its @cortex.resource, or set cortex.resources[{kind.__name__}]",
                 )
         types = {**_types_of(modules), job_type.name: job_type}
-        family = MemoryFamily(lambda terms, text: self._child(types, terms, text))
+        budgets = MemoryBudgets()
+        family = MemoryFamily(lambda terms, text: self._child(types, terms, text), budgets=budgets)
         return JobRun(
             job_type=job_type,
             agent=agent,
@@ -234,6 +236,7 @@ class Cortex:
             ),
             people=self._people,
             scripted=self.model.begin(),
+            budgets=budgets,
             clock=self.clock,
             resources={kind: each for kind, each in declared.items() if kind not in self.resources},
             replaced=dict(self.resources),

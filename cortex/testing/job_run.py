@@ -33,6 +33,7 @@ from cortex.runtime.job_ending import ending_of, out_of_time
 from cortex.runtime.open_resources import OpenResources, ResourceError
 from cortex.testing.agents import AGENT_ID, VERSION, Agent
 from cortex.testing.background import Work
+from cortex.testing.budgets import MemoryBudgets
 from cortex.testing.clock import Clock, RunClock
 from cortex.testing.model import ScriptedModel
 from cortex.testing.outcome import StuckError
@@ -65,6 +66,7 @@ class JobRun:
     tools: Toolbox
     workspaces: Path
     rng: random.Random
+    budgets: MemoryBudgets = attrs.field(factory=MemoryBudgets)
     finds_out: bool = False
     """A person resolves effects without `reconcile` of unknown outcome; else the job is stuck."""
     log: LineBuffer = attrs.field(factory=lambda: LineBuffer(time.monotonic), init=False)
@@ -246,6 +248,7 @@ class JobRun:
                     agent=self.agent,
                     tools=self.tools,
                     scripted=self.scripted,
+                    budgets=self.budgets,
                     clock=clock,
                     resources=registry.resources,
                     workspaces=self.workspaces,

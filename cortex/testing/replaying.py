@@ -97,6 +97,7 @@ async def _replayed(run: JobRun, mock: MockClock, journals: list[DryJournal]) ->
             agent=run.agent,
             tools=run.tools,
             scripted=run.scripted,
+            budgets=run.budgets,
             clock=RunClock(Clock(run.clock.now), mock),
             resources=registry.resources,
             workspaces=run.workspaces,

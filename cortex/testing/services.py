@@ -4,7 +4,6 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 from uuid import UUID
@@ -14,7 +13,6 @@ import attrs
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.files import PromptFiles
 from cortex.agent.tools.toolbox import Toolbox
-from cortex.domain.budget import Estimate
 from cortex.domain.callbacks import Callback, Signer
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.failure import Failure
@@ -26,14 +24,14 @@ from cortex.domain.model import Capabilities, ModelRequest
 from cortex.domain.policy import JobPolicy
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
-from cortex.domain.usage import Usage
 from cortex.durable.attempt import ApprovalReminder, JobLimits, Services
-from cortex.durable.calls import Caller, Reservation
+from cortex.durable.calls import Caller
 from cortex.durable.journal import Journal
 from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.timers import DatabaseClock
 from cortex.testing.agents import Agent
+from cortex.testing.budgets import MemoryBudgets
 from cortex.testing.children import MemoryChildren
 from cortex.testing.clock import RunClock
 from cortex.testing.model import KeptFiles, ScriptedModel, StepModel
@@ -54,24 +52,6 @@ class ClosedBreakers:
     @asynccontextmanager
     async def admit(self, name: str) -> AsyncIterator[Admitted]:  # noqa: ARG002
         yield Admitted()
-
-
-class NoBudget:
-    """Takes room in no budget: there is none."""
-
-    async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
-        return Reservation(id=caller.lease.job_id, caller=caller, model=model, estimate=estimate)
-
-    async def settle(
-        self,
-        reservation: Reservation,
-        *,
-        usage: Usage,
-        cost_usd: Decimal | None,
-        outcome: str,
-        took_s: float,
-        failure: Failure | None = None,
-    ) -> None: ...
 
 
 class NoFacts:
@@ -120,6 +100,7 @@ class Models:
     stuck: Callable[[str], None]
     rng: random.Random
     files: KeptFiles
+    budgets: MemoryBudgets
 
     async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
         return self.scripted.model.capabilities
@@ -128,7 +109,7 @@ class Models:
         calls = ModelCalls(
             client=StepModel(self.scripted, caller.key, self.requested, self.clock, self.stuck),
             breakers=ClosedBreakers(),
-            budget_guard=NoBudget(),
+            budget_guard=self.budgets,
             facts=NoFacts(),
             rng=self.rng,
             files=PromptFiles(self.files),
@@ -245,6 +226,7 @@ def services_of(
     agent: Agent | None,
     tools: Toolbox,
     scripted: ScriptedModel,
+    budgets: MemoryBudgets,
     clock: RunClock,
     resources: Resources,
     workspaces: Path,
@@ -254,7 +236,9 @@ def services_of(
 ) -> Services:
     """Return the services of one attempt."""
     return Services(
-        models=Models(scripted, lambda: journal.requested, clock, stuck, rng, scripted.files),
+        models=Models(
+            scripted, lambda: journal.requested, clock, stuck, rng, scripted.files, budgets
+        ),
         tools=tools,
         files=scripted.files,
         specs=Specs(agent, stuck),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.budget import OwnBudget, worded
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
@@ -344,3 +345,8 @@ def _remark_on_running(row: JobRow) -> str:
         return "waits for a pod"
     silent_s = since_s(row, row.heartbeat_at)
     return f"! no heartbeat for {span(silent_s)}" if is_silent(row, silent_s) else ""
+
+
+def spent_text(own: OwnBudget) -> str:
+    """Say how much of a job's own budget is spent: `$0.31 of its $0.50`."""
+    return f"{worded(own.spent, own.unit)} of its {worded(own.limit_amount, own.unit)}"

@@ -11,7 +11,7 @@ from cortex.domain.job_filter import STATE_WORDS
 from cortex.domain.phrases import short_id, span
 from cortex.store.children import JobTree, StepCount, TreeJob
 from cortex.view.cells import Cell
-from cortex.view.jobs import state_shown
+from cortex.view.jobs import spent_text, state_shown
 
 HELD: Final = Cell("· held", "dim")
 GIVEN_UP: Final = Cell("⊘ given up", STATE_WORDS[JobStatus.CANCELLED])
@@ -102,7 +102,11 @@ def _line(job: TreeJob, branch: str, *, is_root: bool = False) -> TreeLine:
         time=_time(job),
         note=" · ".join(
             part
-            for part in ("detached" if job.is_detached else "", job.error_message or "")
+            for part in (
+                "detached" if job.is_detached else "",
+                *map(spent_text, job.budgets),
+                job.error_message or "",
+            )
             if part
         ),
         job=job,

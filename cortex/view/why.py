@@ -24,7 +24,7 @@ from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
 from cortex.domain.job_limits import LIMIT
 from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
-from cortex.domain.phrases import utc_time
+from cortex.domain.phrases import short_id, utc_time
 from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.waiting import (
     BATCH,
@@ -243,7 +243,10 @@ def _budget(f: WhyFacts) -> _Found | None:
     spent = f"{worded(b.spent, Unit(b.unit))} of {worded(b.limit, Unit(b.unit))}"
     ways = (f"cortex budgets raise {shlex.quote(b.name)} --to AMOUNT --reason TEXT",)
     # A daily budget resets by itself; only a person can raise a run's budget.
-    return _Found(f"budget {b.name} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
+    words = f"budget {b.name}"
+    if b.share_of is not None:
+        words = f"{b.name}, the share that job {short_id(b.share_of)} gave to its child,"
+    return _Found(f"{words} is spent: {spent}", f.next_retry_at, f.suspended_at, ways)
 
 
 def _effect(f: WhyFacts) -> _Found | None:

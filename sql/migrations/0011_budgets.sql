@@ -1,7 +1,7 @@
 -- Budgets: their limits, what was used of them, and the calls in flight that hold room in them.
 
 CREATE TABLE cortex.budget (
-    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text GENERATED ALWAYS AS (scope || ':' || subject || ':' || unit || ':' || period) STORED UNIQUE,
     scope text NOT NULL CHECK (scope IN ('job', 'agent', 'tenant')),
     subject text NOT NULL CHECK (length(subject) BETWEEN 1 AND 100),
@@ -12,6 +12,7 @@ CREATE TABLE cortex.budget (
     changed_by text NOT NULL,
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),
     reason text NOT NULL,
+    share_of uuid,
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT budget_once UNIQUE (scope, subject, unit, period)
 );
@@ -32,10 +33,12 @@ COMMENT ON COLUMN cortex.budget.declared_amount IS
 COMMENT ON COLUMN cortex.budget.changed_by IS 'Who changed it last.';
 COMMENT ON COLUMN cortex.budget.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.budget.reason IS 'Why.';
+COMMENT ON COLUMN cortex.budget.share_of IS
+    'The job that gave this much to its child, see cortex.let_children_go; null: people set it. Deleted with the child.';
 COMMENT ON COLUMN cortex.budget.created_at IS 'When it was first set.';
 
 CREATE TABLE cortex.budget_use (
-    budget_id int NOT NULL,
+    budget_id bigint NOT NULL,
     window_key text NOT NULL,
     spent numeric(20, 8) NOT NULL DEFAULT 0,
     reserved numeric(20, 8) NOT NULL DEFAULT 0 CHECK (reserved >= 0),
@@ -68,7 +71,7 @@ CREATE TABLE cortex.reservation (
     model text NOT NULL,
     input_tokens bigint NOT NULL,
     input_usd numeric(18, 8),
-    budget_ids int[] NOT NULL,
+    budget_ids bigint[] NOT NULL,
     window_keys text[] NOT NULL,
     amounts numeric[] NOT NULL,
     limit_ids int[],
@@ -108,6 +111,23 @@ CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 -- Limits are people's: see 0027_people.sql.
 GRANT SELECT ON cortex.budget TO cortex_runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget_use, cortex.reservation TO cortex_runtime;
+
+CREATE FUNCTION cortex.budget_window(of_budget cortex.budget, of_lineage uuid) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT CASE WHEN of_budget.period <> 'run' THEN (cortex.now() AT TIME ZONE 'UTC')::date::text
+       WHEN of_budget.scope = 'job' THEN of_budget.subject ELSE of_lineage::text END $$;
+COMMENT ON FUNCTION cortex.budget_window IS
+    'The run or the day of a budget in which the calls of a lineage count: that of a job counts those of its children, too.';
+
+CREATE FUNCTION cortex.budgets_of(of_lineage uuid) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'name', b.name, 'unit', b.unit, 'limit_amount', b.limit_amount, 'spent', coalesce(u.spent, 0),
+    'share_of', b.share_of) ORDER BY b.name), '[]')
+FROM cortex.budget b
+LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = cortex.budget_window(b, of_lineage)
+WHERE b.scope = 'job' AND b.subject = of_lineage::text $$;
+COMMENT ON FUNCTION cortex.budgets_of IS 'The budgets of the job with which a lineage began, its share among them.';
 
 -- ------------------------------------------------------------------ begin and end of a call
 
@@ -216,9 +236,9 @@ CREATE FUNCTION cortex.reserve(
 #variable_conflict use_column
 DECLARE
     today date := (cortex.now() AT TIME ZONE 'UTC')::date;
-    known int[];
+    known bigint[];
     windows text[];
-    ids int[] := '{}';
+    ids bigint[] := '{}';
     keys text[] := '{}';
     room numeric[] := '{}';
     left_over uuid[];

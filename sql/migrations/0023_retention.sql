@@ -16,7 +16,8 @@
 --   effect_vote                      deleted with its effect
 --   dead_letter.job_id               unresolved blocks: a retry continues the job; else deleted with it
 --   dead_letter.retried_as           same lineage
---   budget.subject (scope job)       blocks: the budget counts this lineage
+--   budget.subject (scope job)       blocks: the budget counts this lineage; a share of a child is deleted with it
+--   budget.share_of                  not a reference: who gave it
 --   budget_use.window_key            not a reference: a sum, which housekeeping deletes a week after the lineage ended
 --   schedule_instant.job_id          blocks until the schedule has seen that the job ended; then only a trace of it
 --   job_record.parent_id             blocks while a job of the parent's lineage is not over, or failed and may be retried
@@ -204,7 +205,8 @@ BEGIN
            OR EXISTS (SELECT FROM cortex.watch s WHERE s.job_id = j.id AND s.until > cortex.now()))
       AND NOT EXISTS (SELECT FROM cortex.job_child c JOIN cortex.job_record k ON k.id = c.job_id
                       WHERE c.lineage_id = r.id AND NOT c.is_detached)
-      AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
+      AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text
+                      AND b.share_of IS NULL);
 END $$;
 COMMENT ON FUNCTION cortex.retired IS
     'Those of these first jobs whose whole lineage may be deleted now: old enough, and nothing refers to it.';
@@ -233,6 +235,8 @@ BEGIN
     WHERE a.job_id = g.id AND o.approval_id = a.id;
     DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.budget o USING unnest(gone) AS g(id)
+    WHERE o.scope = 'job' AND o.subject = g.id::text AND o.share_of IS NOT NULL;
     DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
     DELETE FROM cortex.job_child o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN

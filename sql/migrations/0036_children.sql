@@ -111,6 +111,13 @@ BEGIN
             triaged_at = coalesce(d.triaged_at, moment)
         FROM freed f JOIN job j ON j.id = f.job_id JOIN origin o ON o.job_id = f.job_id
         WHERE d.job_id = o.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+    ), share AS (
+        -- Its lineage begins with it: a job that continues it has the same share.
+        INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason, share_of)
+        SELECT 'job', f.job_id::text, s.unit, 'run', s.amount::numeric, 'job:' || f.parent_id,
+               'its share, as step ' || of_step || ' says', f.parent_id
+        FROM freed f JOIN job j ON j.id = f.job_id CROSS JOIN LATERAL jsonb_each_text(f.terms->'budget') AS s(unit, amount)
+        ON CONFLICT ON CONSTRAINT budget_once DO NOTHING
     ), task AS (
         INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name, due_by)
         SELECT j.worker_job_id, j.type, j.id,
@@ -171,7 +178,12 @@ BEGIN
         ('timeout_s', (given->>'timeout_s')::int BETWEEN 1 AND 604800),
         ('tags', CASE WHEN jsonb_typeof(given->'tags') = 'array' THEN jsonb_array_length(given->'tags') BETWEEN 1 AND 20
                  ELSE given->'tags' IS NULL END),
-        ('traceparent', cortex.is_traceparent(given->>'traceparent'))) AS t(field, is_valid)
+        ('traceparent', cortex.is_traceparent(given->>'traceparent')),
+        ('budget', CASE jsonb_typeof(given->'budget') WHEN 'object' THEN NOT EXISTS (
+            SELECT FROM jsonb_each_text(given->'budget') AS b(unit, amount)
+            WHERE NOT CASE b.unit WHEN 'usd' THEN b.amount::numeric BETWEEN 0.000001 AND 1000000
+                      WHEN 'tokens' THEN b.amount::numeric BETWEEN 1 AND 1000000000000 ELSE false END)
+            ELSE given->'budget' IS NULL END)) AS t(field, is_valid)
     WHERE NOT t.is_valid LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% % of children is out of bounds', wrong, left((given->wrong)::text, 80)
@@ -213,9 +225,8 @@ DECLARE
     detached CONSTANT boolean := coalesce((given->>'is_detached')::boolean, false);
     full_terms jsonb;
     other int;
-    running int;
-    locked int;
-    room int;
+    added int;
+    above record;
 BEGIN
     PERFORM FROM cortex_worker.task t
     WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR NO KEY UPDATE;
@@ -271,6 +282,22 @@ BEGIN
     FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
     ORDER BY s.nth
     ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    IF added > 0 AND given ? 'budget' AND NOT detached THEN
+        -- Not what is left of it at this moment: that changes, and a call of the child that finds too little waits.
+        SELECT b.name, b.unit, b.limit_amount, s.amount::numeric AS share INTO above
+        FROM jsonb_each_text(given->'budget') AS s(unit, amount)
+        JOIN cortex.budget b ON b.scope = 'job' AND b.unit = s.unit AND b.subject = ANY (ARRAY(
+            SELECT coalesce(j.lineage_id, j.id)::text FROM cortex.job_record j WHERE j.id = of_job OR j.id = ANY (line)))
+        WHERE s.amount::numeric > b.limit_amount ORDER BY b.limit_amount LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'step "%" gives a child more than its parent may spend: % of the % %', of_step,
+                trim_scale(above.share), trim_scale(above.limit_amount), above.unit
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'child_share',
+                      HINT = format('give it less, or raise the budget above it: cortex budgets raise %s --to %s --reason TEXT',
+                                    above.name, trim_scale(above.share));
+        END IF;
+    END IF;
     -- What an earlier attempt has submitted in their places must be the same.
     SELECT c.ordinal INTO other
     FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
@@ -415,6 +442,12 @@ COMMENT ON FUNCTION cortex.adopt_children IS
     'Takes on the children that an earlier job of the lineage left at a step, from an ordinal on: those that run go on, '
     'those that failed, were cancelled or never began run again, as many as given at once. Verdicts: done, lease_lost, '
     'wait: some are still being cancelled, busy or more: repeat it.';
+
+CREATE FUNCTION cortex.is_share_used(of_child uuid) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = of_child AND j.finished_at IS NULL)
+    OR EXISTS (SELECT FROM cortex.job_record j WHERE j.lineage_id = of_child AND j.finished_at IS NULL) $$;
+COMMENT ON FUNCTION cortex.is_share_used IS 'Whether the child that has a share, or a job that continues it, has not ended.';
 
 -- ------------------------------------------------------------------ when jobs end
 

@@ -62,8 +62,8 @@ WITH waiting AS MATERIALIZED (
           AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || asked.name
     ) w
     LEFT JOIN cortex.budget b ON b.name = asked.name
-    LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = CASE b.period
-        WHEN 'run' THEN coalesce(w.lineage_id, w.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
+    LEFT JOIN cortex.budget_use u ON u.budget_id = b.id
+        AND u.window_key = cortex.budget_window(b, coalesce(w.lineage_id, w.id))
     WHERE b.id IS NULL OR coalesce(u.spent, 0) < b.limit_amount
     LIMIT $2
 )
@@ -85,8 +85,7 @@ WITH alone AS MATERIALIZED (
 ), ready AS MATERIALIZED (
     SELECT l.id FROM looked l
     LEFT JOIN cortex.budget b ON b.name = substr(l.waiting_on, length('budget:') + 1)
-    LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = CASE b.period
-        WHEN 'run' THEN l.line::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
+    LEFT JOIN cortex.budget_use u ON u.budget_id = b.id AND u.window_key = cortex.budget_window(b, l.line)
     WHERE b.id IS NULL OR coalesce(u.spent, 0) < b.limit_amount
 ), last AS MATERIALIZED (
     SELECT waiting_on, id FROM looked ORDER BY waiting_on, id OFFSET $3 - 1
@@ -107,7 +106,7 @@ WITH looked AS MATERIALIZED (
     FROM cortex.budget_use u
     WHERE u.at < cortex.now() - least($5::float8, $6::float8) * interval '1 second'
       AND (u.at, u.budget_id, u.window_key)
-          > (coalesce($1::timestamptz, '-infinity'), coalesce($2::int, 0), coalesce($3::text, ''))
+          > (coalesce($1::timestamptz, '-infinity'), coalesce($2::bigint, 0), coalesce($3::text, ''))
     ORDER BY u.at, u.budget_id, u.window_key LIMIT $4
 ), over AS MATERIALIZED (
     SELECT u.budget_id, u.window_key FROM looked l
@@ -139,13 +138,14 @@ SELECT * FROM cortex.budget WHERE name = $1;
 
 -- name: list
 -- Budgets by name with what is spent: per day today, per run of the run that spent most. $1 after this name, $2 limit,
--- $3 a tenant, whose own budgets alone are listed, or null for all.
+-- $3 a tenant, whose own budgets alone are listed, or null for all. Shares of children that have ended are left out.
 SELECT b.*, u.window_key, coalesce(u.spent, 0) AS spent, coalesce(u.reserved, 0) AS reserved,
        (SELECT count(*) FROM cortex.job_record j
         WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
           AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || b.name) AS waiting_jobs,
        cortex.now() AS now
 FROM (SELECT * FROM cortex.budget o WHERE o.name > $1 AND ($3::text IS NULL OR o.scope = 'tenant' AND o.subject = $3)
+        AND (o.share_of IS NULL OR cortex.is_share_used(o.subject::uuid))
       ORDER BY o.name LIMIT $2) b
 LEFT JOIN LATERAL (
     (SELECT r.window_key, r.spent, r.reserved FROM cortex.budget_use r

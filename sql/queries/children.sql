@@ -69,11 +69,11 @@ SELECT cortex.forget_cuts($1::uuid[]) AS count;
 -- name: tree_jobs
 -- Children of some jobs, those that people must see first: failed, then those that have not ended. $1 the jobs, $2 most of
 -- each. Locks: none.
-SELECT * FROM (
+SELECT t.*, cortex.budgets_of(t.lineage_id) AS budgets FROM (
     SELECT p.id AS parent_id, c.step, c.ordinal, c.job_id AS id, c.is_detached, c.is_held AND c.ended_at IS NOT NULL AS is_withdrawn,
            coalesce(j.type, c.terms->>'type') AS type, j.status::text AS status, j.waiting_on, j.created_at, j.started_at,
            j.finished_at, j.error_message, coalesce(j.has_children, false) AS has_children, cortex.now() AS now,
-           row_number() OVER (
+           coalesce(j.lineage_id, j.id) AS lineage_id, row_number() OVER (
                PARTITION BY p.id ORDER BY
                CASE WHEN j.status::text = 'FAILED' THEN 0 WHEN c.ended_at IS NULL AND NOT c.is_held THEN 1
                     WHEN j.status::text = 'CANCELLED' THEN 2 WHEN j.status::text = 'COMPLETED' THEN 3 ELSE 4 END,
@@ -96,6 +96,7 @@ GROUP BY 1, 2, 3, 5 ORDER BY 1, 2, 3;
 -- One job, as the root of its tree. $1 id. Locks: none.
 SELECT j.id, j.type, j.status::text AS status, j.waiting_on, j.created_at, j.started_at, j.finished_at, j.error_message,
        j.parent_id, p.type AS parent_type, coalesce(j.has_children, false) AS has_children, cortex.now() AS now,
-       c.step, c.ordinal, coalesce(c.is_detached, false) AS is_detached, false AS is_withdrawn
+       c.step, c.ordinal, coalesce(c.is_detached, false) AS is_detached, false AS is_withdrawn,
+       cortex.budgets_of(coalesce(j.lineage_id, j.id)) AS budgets
 FROM cortex.job j LEFT JOIN cortex.job_record p ON p.id = j.parent_id LEFT JOIN cortex.job_child c ON c.job_id = j.id
 WHERE j.id = $1;

@@ -41,9 +41,9 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        (SELECT coalesce(jsonb_agg(g ORDER BY g.scope DESC, g.name), '[]') FROM (
             SELECT g.name, g.scope, g.unit, g.limit_amount, coalesce(u.spent, 0) AS spent
             FROM cortex.budget g LEFT JOIN cortex.budget_use u ON u.budget_id = g.id
-              AND u.window_key = CASE g.period WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text
-                                      ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
-            WHERE g.name IN ('job:' || coalesce(j.lineage_id, j.id) || ':usd:run', 'agent:' || a.name || ':usd:run',
+              AND u.window_key = cortex.budget_window(g, coalesce(j.lineage_id, j.id))
+            WHERE g.name IN ('job:' || coalesce(j.lineage_id, j.id) || ':usd:run',
+                             'job:' || coalesce(j.lineage_id, j.id) || ':tokens:run', 'agent:' || a.name || ':usd:run',
                              'tenant:' || j.tenant || ':usd:run',
                              CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END)) g) AS budgets
 FROM cortex.job j

@@ -162,7 +162,7 @@ SELECT j.*, a.name AS agent, p.name AS pod, c.version AS code_version, p.silent_
        t.attempts_spent, t.run_at AS task_run_at, cortex.running_step(t) AS running_step, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
        cortex.progress_of(j.id) AS progress,
        (SELECT s.state FROM cortex.job_published s WHERE s.job_id = j.id) AS state,
-       i.schedule, i.instant AS scheduled_for, i.reason AS schedule_reason,
+       cortex.budgets_of(coalesce(j.lineage_id, j.id)) AS budgets, i.schedule, i.instant AS scheduled_for, i.reason AS schedule_reason,
        CASE WHEN j.checkpoint ? 'cache_read_tokens' THEN
          (SELECT sum((f.data->>'saved_usd')::numeric) FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'cost')
          END AS cache_saved_usd

@@ -23,7 +23,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        coalesce(head.state = 'LOCKED', false) AS head_is_running,
        CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
-       b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(spent.spent, 0) AS spent,
+       b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.share_of, g.limit_amount, coalesce(spent.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, cortex.line_of(t, $2) AS line, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
        a.error_code AS last_error_code, a.error_source AS last_error_source, a.pod AS last_pod,
@@ -43,8 +43,8 @@ LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END
-LEFT JOIN cortex.budget_use spent ON spent.budget_id = g.id AND spent.window_key = CASE g.period
-    WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
+LEFT JOIN cortex.budget_use spent ON spent.budget_id = g.id
+    AND spent.window_key = cortex.budget_window(g, coalesce(j.lineage_id, j.id))
 LEFT JOIN LATERAL (
     SELECT h.job_id, h.state FROM cortex_worker.task h
     WHERE h.queue_name = t.queue_name AND h.state IN ('HELD', 'READY', 'LOCKED') AND h.job_id <> j.id) head ON true

@@ -17,6 +17,7 @@ from cortex.cli.jobs.job_outside import (
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approvals.approval import ApprovalRow
+from cortex.domain.budget import OwnBudget
 from cortex.domain.job import JobStatus
 from cortex.domain.key_shapes import masked_value
 from cortex.domain.phrases import rfc3339, short_id, span, utc_time
@@ -33,6 +34,7 @@ from cortex.view.jobs import (
     progress,
     remark,
     retry_text,
+    spent_text,
     state_cell,
     state_shown,
     took_s,
@@ -153,6 +155,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "error": _error(job),
         "trace": job.trace_id,
         "schedule": _schedule(job),
+        "budget": " · ".join(map(_own_budget, job.budgets)),
         "parent": f"child of {job.parent_id}" if job.parent_id else "",
         "children": f"cortex jobs tree {short_id(job.id)}" if job.has_children else "",
         "origin": f"goes on from {job.origin_id}" if job.origin_id else "",
@@ -163,6 +166,11 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         if text:
             shown = terminal.paint(safe(text), "fail") if label == "error" else safe(text)
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{shown}"
+
+
+def _own_budget(own: OwnBudget) -> str:
+    who = "" if own.share_of is None else f", its share by job {short_id(own.share_of)}"
+    return f"{spent_text(own)} spent{who}"
 
 
 def _times(job: ShownJob, terminal: Terminal) -> str:

@@ -1,12 +1,14 @@
 """`/v1/jobs/{job_id}/tree`: a job and the jobs below it."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.budget import Unit
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
@@ -32,6 +34,17 @@ class TreeQuery:
 
 
 @attrs.frozen(kw_only=True)
+class TreeBudget:
+    """How much a job may spend, and has spent."""
+
+    name: str
+    unit: Unit
+    limit_amount: Decimal = field(doc="in the unit")
+    spent: Decimal = field(doc="in the unit")
+    share_of: UUID | None = field(doc="the job that gave it to this one; null: people set it")
+
+
+@attrs.frozen(kw_only=True)
 class TreeNode:
     """A job of the tree."""
 
@@ -48,6 +61,7 @@ class TreeNode:
     started_at: datetime | None
     finished_at: datetime | None
     error_message: str | None
+    budgets: list[TreeBudget] = field(doc="its own: a share of its parent's, and what people set")
 
 
 @attrs.frozen(kw_only=True)

@@ -25,9 +25,9 @@ import trio
 from cortex.actors.backoff import retry_while_unavailable
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
-from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
+from cortex.domain.budget import WAITING_PREFIX, Estimate, spent_words, unpriced
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job_limits import LIMIT
 from cortex.domain.usage import Usage
@@ -193,12 +193,7 @@ class StoreBudgetGuard:
             case "spent":
                 raise _suspended(verdict)
             case "unpriced":
-                raise RejectedError(
-                    f"the price of model {call.model!r} is unknown, "
-                    f"and budget {verdict.budget} counts money",
-                    hint=f"set the price of {call.model!r} in the file of the setting `prices`, "
-                    "or limit tokens instead",
-                )
+                raise unpriced(call.model, str(verdict.budget))
             case _:
                 raise LeaseLost(f"job {call.lease.job_id} is owned by another attempt")
 
@@ -227,7 +222,7 @@ def _suspended(verdict: BudgetVerdict) -> Suspended:
         raise AssertionError(f"a spent budget has figures: {verdict}")
     return Suspended(
         f"{WAITING_PREFIX}{verdict.budget}",
-        f"budget {verdict.budget} is spent: {worded(spent, unit)} of {worded(limit, unit)}",
+        spent_words(str(verdict.budget), spent, limit, unit),
         delay_s=verdict.wait_s,
     )
 

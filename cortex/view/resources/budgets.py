@@ -4,14 +4,14 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.budget import NEARLY, Period, worded
+from cortex.domain.budget import NEARLY, OwnBudget, Period, worded
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import budgets
 from cortex.store.budgets import BudgetRow
 from cortex.view.cells import Cell
 from cortex.view.phrases import age, since_s
-from cortex.view.resource import Field, NamedResource, on_demand, waiting_cell
+from cortex.view.resource import Field, NamedResource, Shape, on_demand, waiting_cell
 
 
 def _left(row: BudgetRow) -> Decimal:
@@ -89,8 +89,9 @@ FIELDS: Final = (
         "unit",
         "period",
         "created_at",
+        share_of="the job that gave it to its child as a share; null: people set it",
         subject="name of the agent or tenant, or the id of the job",
-        changed_by="the person who set it last",
+        changed_by="who set it last: a person, or the job that gave a share",
         reason="why",
     ),
 )
@@ -104,4 +105,14 @@ BUDGETS: Final = NamedResource(
     empty="no budget is set: cortex budgets set --agent NAME --usd 5 --per day --reason TEXT",
     page=budgets.page,
     unlisted=frozenset({"now", "limit_amount"}),
+)
+
+OWN_BUDGET: Final = Shape(
+    name="OwnBudget",
+    doc="A budget of one job.",
+    row=OwnBudget,
+    fields=(
+        *on_demand("name", "unit", limit_amount="in the unit", spent="in the unit"),
+        *on_demand(share_of="the job that gave it to this one; null: people set it"),
+    ),
 )

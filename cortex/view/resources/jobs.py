@@ -11,6 +11,7 @@ from cortex.view.jobs import remark, state_cell, took_s
 from cortex.view.phrases import NOTHING, money
 from cortex.view.progress import bar
 from cortex.view.resource import Field, Resource, Shape, aged, on_demand
+from cortex.view.resources.budgets import OWN_BUDGET
 from cortex.view.steps import numbered_step
 
 CODE_OF_POD: Final = "the code of that pod"
@@ -156,6 +157,12 @@ JOB: Final = Shape(
             running_step="the step that runs longest; null: none runs long",
             origin_id="the failed job that it continues",
             parent_id="the job that submitted it",
+        ),
+        Field(
+            name="budgets",
+            doc="its own: the share that its parent gave it, and what people set",
+            parts=OWN_BUDGET,
+            is_default=False,
         ),
         *on_demand("lineage_id", "error_class", "error_source", "updated_at", "cancel_reason"),
         *on_demand("submitted_by", trace_id="its trace: 32 hex digits"),

@@ -340,7 +340,11 @@ END
     ),
     "docs/guides/children.md": Scene(
         blocks={
-            "from cortex import Context": IMPORTED,
+            "from cortex import Context, job\n\n\n@job\nasync def resize": IMPORTED,
+            "from cortex import Context, job\n\n\n@job\nasync def survey": IMPORTED,
+            'step "report" gives': By(
+                "tests/children/test_shares.py::test_share_above_the_budget_of_its_parent_is_refused"
+            ),
             "from cortex import ChildFailedError": IMPORTED,
             "album …": By(
                 "tests/children/test_tree.py::test_tree_folds_most_of_many_children_and_counts_them"

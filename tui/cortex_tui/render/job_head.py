@@ -160,7 +160,7 @@ def tightest(row: WatchedJob) -> WatchedBudget | None:
     if waiting := [each for each in budgets if each.name == _budget(row)]:
         return waiting[0]
     in_money = [each for each in budgets if each.unit == Unit.USD]
-    return min(in_money, key=lambda each: each.limit_amount - each.spent, default=None)
+    return min(in_money or budgets, key=lambda each: each.limit_amount - each.spent, default=None)
 
 
 def _budget(row: WatchedJob) -> str:
