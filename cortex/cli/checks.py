@@ -21,7 +21,7 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact, remote_tls
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, mcp, pauses, people, pulse, specs, tasks
+from cortex.store import breakers, limits, mcp, pauses, people, pulse, specs, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules, subscriptions
 from cortex.view import doctor
@@ -203,6 +203,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
     yield doctor.of_code(figures.stranded_count, figures.stranded_types)
     yield doctor.of_pauses(call(pauses.page))
+    yield doctor.of_limits(call(limits.stuck))
     rows = call(breakers.page)
     yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
     failing = {r.name: r.last_error for r in rows if r.name.startswith("mcp:") and r.failures}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 import attrs
 import orjson
@@ -15,6 +16,8 @@ from cortex.store.rows import row_of, rows_of
 ADMIT_BATCH: Final = 500
 COUNTED_MAX: Final = 10_000
 """Places, slices and waiting jobs of one limit are counted up to this."""
+STUCK_S: Final = 3600.0
+STUCK_MAX: Final = 10
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +38,21 @@ class LimitRow:
     busiest_used: int
     waiting_jobs: int
     now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class StuckLimit:
+    """A key of a limit that has let no job through for long, although jobs wait for it."""
+
+    name: str
+    counted_for: str | None
+    key: str
+    held: int
+    holder: UUID
+    """The job that has held its place for longest."""
+    still_s: float
+    waiting_jobs: int
+    oldest_s: float
 
 
 async def declare(db: Database, limits: Mapping[str, Sequence[JobLimit]]) -> int:
@@ -65,6 +83,12 @@ async def admit(db: Database, *, limit: int = ADMIT_BATCH) -> DuePass:
 async def page(db: Database, *, after: str = "", limit: int = 100) -> list[LimitRow]:
     """Return limits by name, each with what counts of its keys now."""
     return rows_of(LimitRow, await db.fetch("limits.list", after, limit, COUNTED_MAX + 1))
+
+
+async def stuck(db: Database) -> list[StuckLimit]:
+    """Return keys that have let no job through for `STUCK_S`, the longest first."""
+    rows = await db.fetch("limits.stuck", STUCK_S, STUCK_MAX, COUNTED_MAX)
+    return rows_of(StuckLimit, rows)
 
 
 async def forget(db: Database, *, limit: int) -> int:

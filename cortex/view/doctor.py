@@ -26,6 +26,7 @@ from cortex.domain.server_facts import (
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription
+from cortex.store.limits import StuckLimit
 from cortex.store.pauses import PauseRow
 from cortex.store.specs import CacheMiss
 from cortex.view.health import subscription_text
@@ -341,6 +342,22 @@ def of_pauses(rows: Sequence[PauseRow]) -> Finding:
     return warn(
         "pauses", safe(text + more), safe(f"cortex resume {shlex.quote(str(first.target))}")
     )
+
+
+def of_limits(observed: Sequence[StuckLimit]) -> Finding:
+    """Whether a limit keeps jobs waiting while the places of a key are never freed."""
+    if not observed:
+        return ok("limits", "none has kept jobs waiting for an hour without letting one through")
+    first = observed[0]
+    name = first.name + (f" for {first.counted_for}={first.key}" if first.counted_for else "")
+    noun = "1 job waits" if first.waiting_jobs == 1 else f"{first.waiting_jobs:,} jobs wait"
+    text = (
+        f"{name} has let no job through for {span(first.still_s)}: all its places are held, "
+        f"{noun}, the oldest for {span(first.oldest_s)}"
+    )
+    more = f", and {len(observed) - 1} more such" if len(observed) > 1 else ""
+    fix = f"see what keeps the job that has held its place for longest: cortex why {first.holder}"
+    return warn("limits", safe(text + more), fix)
 
 
 def code_text(stranded: int, types: Sequence[str]) -> str:

@@ -40,6 +40,29 @@ CROSS JOIN LATERAL (
               AND h.limit_keys < ARRAY[l.type || chr(1)] COLLATE "C" LIMIT $3) h) END::int AS waiting_jobs) w
 ORDER BY l.name;
 
+-- name: stuck
+-- Keys of limits that have let no job through for long, while all their places are held and a job has waited as long; the
+-- longest first. $1 seconds, $2 limit, $3 how many places, and waiting jobs of each, to read. Locks: none.
+WITH taken AS MATERIALIZED (
+    SELECT l.id, l.name, l.type, l.place, l.key AS counted_for, h.key, h.held, h.latest_at, h.holder
+    FROM (SELECT p.limit_id, p.key, count(*) AS held, max(p.taken_at) AS latest_at,
+                 (array_agg(p.job_id ORDER BY p.taken_at, p.job_id))[1] AS holder
+          FROM (SELECT * FROM cortex_worker.limit_hold LIMIT $3) p GROUP BY p.limit_id, p.key) h
+    JOIN cortex.job_limit l ON l.id = h.limit_id AND h.held >= l.amount
+    WHERE h.latest_at < cortex.now() - $1::float8 * interval '1 second'
+    ORDER BY h.latest_at LIMIT $2
+)
+SELECT f.name, f.counted_for, f.key, f.held::int AS held, f.holder,
+       extract(epoch FROM cortex.now() - f.latest_at)::float8 AS still_s, w.waiting_jobs,
+       extract(epoch FROM cortex.now() - w.oldest_at)::float8 AS oldest_s
+FROM taken f CROSS JOIN LATERAL (
+    SELECT count(*)::int AS waiting_jobs, min(t.run_at) AS oldest_at FROM (
+        SELECT run_at FROM cortex_worker.task
+        WHERE state = 'HELD' AND limit_keys >= ARRAY[f.type] COLLATE "C"
+          AND limit_keys < ARRAY[f.type || chr(1)] COLLATE "C" AND limit_keys[3 + f.place] = f.key LIMIT $3) t) w
+WHERE w.oldest_at < cortex.now() - $1::float8 * interval '1 second'
+ORDER BY f.latest_at, f.name, f.key;
+
 -- name: forget
 -- Deletes slices that no longer count, and turns of keys for which nothing waits. $1 limit of each. Locks: the slices
 -- (skipping locked), the turns. Returns how many.

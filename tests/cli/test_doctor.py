@@ -151,6 +151,7 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
             "queue",
             "code",
             "pauses",
+            "limits",
             "breakers",
         ),
         *("dead letters", "effects", "approvals", "caching", "subscriptions", "schedules"),

@@ -9,6 +9,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import Wait, wait_of
 from cortex.store import jobs, limits, why
 from cortex.store.background import housekeeping
+from cortex.view import doctor
+from cortex.view.doctor import Grade
 from cortex.view.why import Cause
 from cortex.view.why import why as explained
 from cortex.view.why_brief import brief
@@ -49,6 +51,28 @@ def test_why_says_when_a_rate_has_room(stage: Stage) -> None:
     assert found.expected_at is not None
     now = stage.call(why.facts_of, second).now
     assert 3_500 < (found.expected_at - now).total_seconds() <= 3_660
+
+
+def test_doctor_names_the_key_that_lets_no_job_through(stage: Stage) -> None:
+    stage.declare(Concurrency(1, key="tenant"))
+    for tenant in ("busy", "acme", "acme"):
+        stage.submit(tenant=tenant)
+    holder = next(each for each in stage.claim() if each.tenant == "acme")
+    assert doctor.of_limits(stage.call(limits.stuck)).grade is Grade.OK
+    move_clock(stage.dsn, 7_260)
+    found = doctor.of_limits(stage.call(limits.stuck))
+    assert found.grade is Grade.WARN
+    assert found.found == (
+        f"{TYPE}:running:tenant for tenant=acme has let no job through for 2h 01m: "
+        "all its places are held, 1 job waits, the oldest for 2h 01m"
+    )
+    assert found.fix == (
+        f"see what keeps the job that has held its place for longest: "
+        f"cortex why {holder.lease.job_id}"
+    )
+    stage.finish(holder)
+    stage.claim()
+    assert stage.call(limits.stuck) == []
 
 
 def test_why_of_a_job_that_waits_for_tokens(stage: Stage) -> None:
