@@ -1,7 +1,7 @@
 """Limits of a job type: how many of its jobs run at once, or begin in a span of time, by key."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -54,7 +54,8 @@ def _check_amount(limit: object, what: str) -> None:
 
 
 def _check_key(key: object, what: str) -> None:
-    if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
+    is_path = isinstance(key, str) and _KEY.fullmatch(key) and key.isprintable()
+    if key is not None and not is_path:
         raise UsageError(
             f"{what}: key {key!r:.120} is not tenant, agent, queue or a field of the payload",
             hint='such as key="customer" or key="order.region"; leave it out to limit all jobs '
@@ -103,7 +104,7 @@ class Rate:
         what = f"Rate({self.limit!r:.80})"
         _check_amount(self.limit, what)
         for name, value, known in (("per", self.per, Per), ("unit", self.unit, Unit)):
-            if value not in set(known):
+            if value not in list(known):  # unhashable values, too
                 raise UsageError(
                     f"{what}: {name} {value!r:.80} is not one of {', '.join(known)}",
                     hint=f"write {name}={next(iter(known)).value!r}",
@@ -127,8 +128,13 @@ def declaration(limit: JobLimit) -> dict[str, Any]:
     return {"unit": limit.unit, "per": limit.per, "key": limit.key, "amount": limit.limit}
 
 
-def limits_of(job_type: str, given: Iterable[object]) -> tuple[JobLimit, ...]:
-    """Return the limits of a job type. Raises `UsageError` for what is none, or there twice."""
+def limits_of(
+    job_type: str, given: Iterable[object], *, parameters: Collection[str]
+) -> tuple[JobLimit, ...]:
+    """Return the limits of a job type.
+
+    Raises `UsageError` for what is none, or there twice, and for a key that is no argument of it.
+    """
     what = f"job type {job_type!r}"
     if isinstance(given, str | bytes | Mapping | Concurrency | Rate) or not isinstance(
         given, Iterable
@@ -147,6 +153,13 @@ def limits_of(job_type: str, given: Iterable[object]) -> tuple[JobLimit, ...]:
             raise UsageError(
                 f"{what}: two limits of {each.kind}", hint="keep the one that is meant"
             )
+        argument = None if (path := _payload_path(each)) is None else path.partition(".")[0]
+        if argument is not None and argument not in parameters:
+            raise UsageError(
+                f"{what}: limit {each.kind} names {argument!r:.80}, no argument of it",
+                hint=f"its arguments: {', '.join(sorted(parameters)) or 'none'}; keys that are "
+                "none: tenant, agent, queue",
+            )
         limits.append(each)
     if len(limits) > LIMITS_MAX:
         raise UsageError(
@@ -155,14 +168,20 @@ def limits_of(job_type: str, given: Iterable[object]) -> tuple[JobLimit, ...]:
     return tuple(limits)
 
 
+def _payload_path(limit: JobLimit) -> str | None:
+    """Return the dotted path by which a limit counts; None: by nothing of the payload."""
+    if limit.key in (None, TENANT, AGENT, QUEUE):
+        return None
+    if limit.key == MODEL and isinstance(limit, Rate) and limit.unit == Unit.TOKENS:
+        return None
+    return str(limit.key).removeprefix("payload.")
+
+
 def check_keys(job_type: str, limits: Iterable[JobLimit], payload: Mapping[str, Any]) -> None:
     """Raise `InvalidValueError` for a payload that lacks the key of a limit, as a submit does."""
     for limit in limits:
-        path = limit.key
-        is_known = path in (None, TENANT, AGENT, QUEUE)
-        if is_known or (path == MODEL and isinstance(limit, Rate) and limit.unit == Unit.TOKENS):
+        if (path := _payload_path(limit)) is None:
             continue
-        path = str(path).removeprefix("payload.")
         value = find(payload, path)
         if not isinstance(value, str | int | float) or not 1 <= len(str(value)) <= KEY_CHARS_MAX:
             raise InvalidValueError(

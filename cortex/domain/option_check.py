@@ -22,9 +22,12 @@ def check_text(name: str, value: object, most: int) -> None:
         raise UsageError(f"{name} {value!r:.80} is not text of 1 to {most} characters")
 
 
-def check_whole(name: str, value: object, low: int, high: int) -> None:
-    """Raise `UsageError` for what is neither None nor a whole number within these."""
-    if value is None:
+def check_whole(name: str, value: object, low: int, high: int, *, is_optional: bool = True) -> None:
+    """Raise `UsageError` for what is neither None nor a whole number within these.
+
+    None is refused, too, unless it `is_optional`.
+    """
+    if value is None and is_optional:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise UsageError(f"{name} {value!r:.80} is not a whole number from {low} to {high}")

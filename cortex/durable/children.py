@@ -9,7 +9,7 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -231,7 +231,7 @@ class Family:
     ) -> "ChildMap[Any]":
         """Submit one child for each item, and iterate over their results in order."""
         target = Target.of(job)
-        check_whole("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        check_whole("concurrency", concurrency, 1, CONCURRENCY_MAX, is_optional=False)
         payloads = self._payloads(target, items, shared)
         key = self._journal.key(target.name if options.name is None else options.name)
         begin = self._journal.promised(
@@ -251,10 +251,15 @@ class Family:
     def _payloads(
         self, target: Target, items: Iterable[Any], shared: Mapping[str, Any]
     ) -> list[str]:
-        given = list(items)
+        if not isinstance(items, Iterable):
+            raise UsageError(
+                f"items for job type {target.name!r} are {items!r:.80}, nothing to iterate over",
+                hint="give a list, or gather them in a step",
+            )
+        given = list(islice(items, CHILDREN_MAX + 1))  # a generator may have no end
         if len(given) > CHILDREN_MAX:
             raise UsageError(
-                f"{len(given):,} children of {target.name!r} are more than {CHILDREN_MAX:,}",
+                f"a map over job type {target.name!r} has more than {CHILDREN_MAX:,} items",
                 hint="map over parts of them, each in a child of its own",
             )
         if target.job is None:

@@ -301,7 +301,7 @@ def _job_type(
         result=result_type(handler),
         requested=tuple(hint for hint in hints.values() if is_requested(hint)),
         mcp={} if mcp is None else dict(mcp),
-        limits=limits_of(name, limits),
+        limits=limits_of(name, limits, parameters=parameters),
         rule=submit_rule(
             name,
             parameters=parameters,

@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from cortex.domain.child import (
+    DEPTH_MAX,
     AdoptVerdict,
     ChildOutcome,
     ChildTerms,
@@ -88,6 +89,8 @@ class MemoryFamily:
     """By step."""
     budgets: MemoryBudgets = attrs.field(factory=MemoryBudgets)
     """Of the parent."""
+    depth: int = 0
+    """How many jobs are above this one."""
 
     def give(self, step: str, terms: ChildTerms, child: ChildJob) -> None:
         """Have a child count towards the budgets of its parent, and towards its own share."""
@@ -150,6 +153,8 @@ class MemoryChildren:
         let_go: int | None,  # noqa: ARG002
     ) -> SpawnReply:
         await trio.lowlevel.checkpoint()
+        if self.family.depth >= DEPTH_MAX:
+            return SpawnReply(verdict="too_deep", ordinal=self.family.depth)
         self.reach(f"before the children of step {step!r} were submitted")
         known = self.family.children.setdefault(step, [])
         for nth, payload in enumerate(payloads, start=first):

@@ -190,7 +190,7 @@ class Cortex:
         arguments: Mapping[str, Any],
         crash: Crash,
         *,
-        is_child: bool = False,
+        depth: int = 0,
     ) -> JobRun:
         __tracebackhide__ = True
         agent = job if isinstance(job, Agent) else None
@@ -208,7 +208,7 @@ class Cortex:
             raise InvalidValueError(message) from None
         # One job alone waits for no limit or rule; but a submit would refuse it without its keys.
         check_keys(job_type.name, job_type.limits, decode(payload))
-        check_arguments(job_type.name, job_type.rule, decode(payload), is_child=is_child)
+        check_arguments(job_type.name, job_type.rule, decode(payload), is_child=depth > 0)
         tools = () if agent is None else agent.tools
         modules = _modules_of(job_type.handler, *(each.run for each in tools))
         declared = _resources_of(modules)
@@ -221,7 +221,11 @@ class Cortex:
                 )
         types = {**_types_of(modules), job_type.name: job_type}
         budgets = MemoryBudgets()
-        family = MemoryFamily(lambda terms, text: self._child(types, terms, text), budgets=budgets)
+        family = MemoryFamily(
+            lambda terms, text: self._child(types, terms, text, depth=depth + 1),
+            budgets=budgets,
+            depth=depth,
+        )
         return JobRun(
             job_type=job_type,
             agent=agent,
@@ -252,16 +256,19 @@ class Cortex:
         )
 
     def _child(
-        self, types: Mapping[str, JobType[..., Any]], terms: ChildTerms, payload: str
+        self, types: Mapping[str, JobType[..., Any]], terms: ChildTerms, payload: str, *, depth: int
     ) -> JobRun | str:
-        """Prepare a child of a job; return why it cannot run, in words for people."""
+        """Prepare a child of a job; return why it cannot run, in words for people.
+
+        `depth`: how many jobs are above it.
+        """
         job = types.get(terms.type)
         if job is None:
             return (
                 f"submits a job of type {terms.type!r}, which no loaded module has: import the "
                 "module that defines it"
             )
-        return self._prepare(job, parse(payload), Crash(), is_child=True)
+        return self._prepare(job, parse(payload), Crash(), depth=depth)
 
     def _unix_ms(self) -> int:
         return int(self.clock.now.timestamp() * 1000)

@@ -1,6 +1,7 @@
 """What job code asks for and cannot have: one line that names it."""
 
 from collections.abc import Awaitable, Callable
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -46,7 +47,9 @@ _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: _drained(ctx.map(resize, ["a"], image="b")), "'image' of job type 'resize' is"),
     (lambda ctx: _drained(ctx.map(idle, ["a"])), "takes no argument that an item could be"),
     (lambda ctx: _drained(ctx.map("resize", ["a"])), "is not a mapping of arguments by name: 'a'"),  # type: ignore[list-item]
-    (lambda ctx: _drained(ctx.map(resize, range(100_001))), "100,001 children of 'resize' are"),
+    (lambda ctx: _drained(ctx.map(resize, ["a"], concurrency=None)), "concurrency None is not"),  # type: ignore[call-overload]
+    (lambda ctx: _drained(ctx.map(resize, 3)), "are 3, nothing to iterate over"),  # type: ignore[call-overload]
+    (lambda ctx: _drained(ctx.map(resize, repeat("a"))), "'resize' has more than 100,000 items"),
 ]
 
 

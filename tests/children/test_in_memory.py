@@ -51,3 +51,15 @@ def test_failed_child_raises_its_error_in_memory(cortex: Cortex) -> None:
     run = cortex.run_sync(catch, number=3)
     assert run.result == "final: ValueError: 3 is odd"
     run.replays()
+
+
+@job
+async def dig(ctx: Context, depth: int) -> int:
+    return await ctx.call(dig, depth=depth + 1)
+
+
+def test_job_that_submits_itself_without_end_fails_in_memory(cortex: Cortex) -> None:
+    error = cortex.run_sync(dig, depth=0).error
+    assert isinstance(error, ChildFailedError)
+    assert "has 20 jobs above it, as many as there may be" in error.message
+    assert "\n" not in error.message

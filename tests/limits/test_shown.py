@@ -115,7 +115,7 @@ def test_housekeeping_deletes_what_no_longer_counts(stage: Stage) -> None:
     assert len(sql(stage.dsn, "SELECT FROM cortex_worker.limit_cursor")) == 1
 
 
-async def _handler(ctx: object) -> None: ...
+async def _handler(ctx: object, n: int) -> None: ...
 
 
 BAD: list[tuple[Any, str]] = [
@@ -126,6 +126,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda: Concurrency(10**13), "10000000000000 is not a limit"),
     (lambda: Concurrency(5, key=""), "Concurrency(5): key '' is not tenant"),
     (lambda: Concurrency(5, key="a..b"), "key 'a..b' is not tenant"),
+    (lambda: Concurrency(5, key="a\0b"), r"key 'a\x00b' is not tenant"),
+    (lambda: Rate(5, per=[]), "per [] is not one of"),  # type: ignore[arg-type]
     (lambda: Rate(5, per="fortnight"), "per 'fortnight' is not one of second, minute, hour, day"),
     (lambda: Rate(5, per="day", unit="euros"), "unit 'euros' is not one of jobs, tokens"),
     (lambda: job("a", limits=[5])(_handler), "'a': 5 is not a limit"),  # type: ignore[list-item]
@@ -133,6 +135,10 @@ BAD: list[tuple[Any, str]] = [
     (
         lambda: job("a", limits=[Concurrency(5, key="n"), Concurrency(6, key="n")])(_handler),
         "two limits of running:n",
+    ),
+    (
+        lambda: job("a", limits=[Concurrency(5, key="costumer.id")])(_handler),
+        "'a': limit running:costumer.id names 'costumer', no argument of it",
     ),
 ]
 

@@ -306,7 +306,8 @@ def test_a_payload_without_the_key_is_refused(ruled: Life) -> None:
     [
         ({"singleton": "{order}"}, "singleton '{order}' names 'order', no argument of it"),
         ({"singleton": "{customer"}, "has a brace without its pair"),
-        ({"singleton": "x" * 201}, "is not text of at most 200"),
+        ({"singleton": "x" * 201}, "is not printable text of at most 200"),
+        ({"singleton": "\0{customer}"}, r"singleton: key '\x00{customer}' is not printable text"),
         ({"debounce": "5 fortnights"}, "debounce: '5 fortnights' is not a time"),
         ({"debounce": -1}, "debounce: -1 is not a time from 1s to 30d"),
         ({"throttle": float("nan")}, "throttle: nan is not a time"),

@@ -41,14 +41,22 @@ def _on_conflict(value: object) -> OnConflict:
         return OnConflict(value)  # type: ignore[arg-type]  # any value: the error names it
     except ValueError:
         known = ", ".join(OnConflict)
-        raise UsageError(f"when {value!r:.80} is none of {known}") from None
+        raise UsageError(
+            f"when {value!r:.80} is none of {known}", hint='such as when="replace"'
+        ) from None
 
 
 def _key(value: object) -> str:
-    if not isinstance(value, str) or len(value) > KEY_MAX:
-        raise UsageError(f"key {value!r:.80} is not text of at most {KEY_MAX} characters")
+    if not isinstance(value, str) or len(value) > KEY_MAX or not value.isprintable():
+        raise UsageError(
+            f"key {value!r:.80} is not printable text of at most {KEY_MAX} characters",
+            hint="such as '{customer}': names of arguments in braces",
+        )
     if _ARGUMENT.sub("", value).strip("{}") != _ARGUMENT.sub("", value):
-        raise UsageError(f"key {value!r:.80} has a brace without its pair")
+        raise UsageError(
+            f"key {value!r:.80} has a brace without its pair",
+            hint="such as '{customer}': names of arguments in braces",
+        )
     return value
 
 
