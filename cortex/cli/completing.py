@@ -103,6 +103,21 @@ async def _signals(db: Database) -> list[Pair]:
     return [(each, "a job waits for it") for each in await awaited(db, limit=WAITS_MAX)]
 
 
+async def _tenants(db: Database) -> list[Pair]:
+    """Read those of the newest jobs."""
+    from cortex.domain.job_filter import JobFilter
+    from cortex.store.job_pages import page
+
+    found = await page(db, JobFilter(), before=None, limit=ROWS_MAX)
+    return [(each, "") for each in dict.fromkeys(job.tenant for job in found.jobs)]
+
+
+async def _pauses(db: Database) -> list[Pair]:
+    from cortex.store.pauses import page
+
+    return [(str(each.target), each.reason) for each in await page(db)]
+
+
 READERS: Final[Mapping[str, Callable[[Database], Coroutine[Any, Any, list[Pair]]]]] = {
     "job": _jobs,
     "approval": _approvals,
@@ -115,6 +130,8 @@ READERS: Final[Mapping[str, Callable[[Database], Coroutine[Any, Any, list[Pair]]
     "queue": _queues,
     "schedule": _schedules,
     "signal": _signals,
+    "tenant": _tenants,
+    "pause": _pauses,
 }
 """Reads the newest or first of what a noun names."""
 

@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from cortex.domain.queueing.pauses import Pausable
+from cortex.store import pauses
 from tests.cli.test_imports import RUN, imported
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
@@ -46,6 +48,9 @@ def completed(cortex: Cortex, *words: str) -> list[str]:
         ("dead ls class : perm", "permanent"),
         ("dead retry --filter letter:open,esc", "letter:open,escalated"),
         ("jobs ls --status run,as", "run,asks"),
+        ("pause t", "type: tenant:"),
+        ("pause al", "all"),
+        ("pause all : a", ""),
     ],
 )
 def test_shells_complete_columns_values_and_terms_of_filters(
@@ -86,6 +91,15 @@ def test_shells_complete_ids_and_names_of_the_database(
     assert completed(cortex, "jobs", "ls", "--type", "dig") == ["digest"]
     assert completed(cortex, "agents", "show", "r") == ["researcher"]
     assert completed(cortex, "dead", "show", "") == []
+    assert completed(cortex, "pause", "type:dig") == ["type:digest"]
+    assert completed(cortex, "pause", "type", ":", "dig") == ["digest"], "as bash splits it"
+    assert completed(cortex, "pause", "queue", ":") == ["default", "billing"]
+    assert completed(cortex, "pause", "tenant:") == ["tenant:default"]
+    assert {*completed(cortex, "pause", "job", ":")} == ends
+    assert completed(cortex, "resume", "") == []
+    life.call(pauses.pause, Pausable.parse("queue:billing"), by="ana", reason="why")
+    assert completed(cortex, "resume", "") == ["queue:billing"]
+    assert completed(cortex, "resume", "queue", ":") == ["billing"]
 
 
 def test_completion_without_a_database_offers_nothing_and_starts_none(
