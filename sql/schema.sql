@@ -1079,7 +1079,9 @@ CREATE VIEW cortex.job AS
               WHERE h.state = 'HELD'::cortex_worker.task_state AND h.limit_keys IS NOT NULL
              LIMIT 1) AND (( SELECT k.state
                FROM cortex_worker.task k
-              WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || r.type
+              WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || COALESCE(( SELECT k.limit_keys[1] AS limit_keys
+               FROM cortex_worker.task k
+              WHERE k.job_id = r.id), r.type)
             WHEN r.waiting_on <> 'code'::text OR r.finished_at IS NOT NULL THEN r.waiting_on
             WHEN (( SELECT array_agg(s.task) AS array_agg
                FROM cortex_worker.stranded s)) IS NOT NULL AND ((( SELECT k.task
@@ -1902,7 +1904,8 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)) THEN
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
+               OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN
         PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
     END IF;
     -- Last of all: it merges submits into jobs that exist.
@@ -6925,9 +6928,9 @@ CREATE INDEX callback_of_job ON cortex.callback USING btree (lineage_id);
 GRANT INSERT, SELECT, UPDATE ON cortex.callback TO cortex_runtime;
 GRANT SELECT (id, lineage_id, step, name, schema, opened_at, expires_at) ON cortex.callback TO cortex_reader;
 
--- Job types with limits, as the pod declared them that registered last. Few.
+-- Job types and agents with limits, as the pod declared them that registered last, or whoever applied the agent. Few.
 CREATE TABLE cortex.limited_type (
-    type text NOT NULL,  -- The job type.
+    type text NOT NULL,  -- The job type, or agent:NAME.
     spec jsonb NOT NULL,  -- Its limits, in their order.
     holds boolean NOT NULL,  -- Whether a limit decides when jobs begin; otherwise all of them concern the tokens of their calls.
     shape integer NOT NULL DEFAULT 1,  -- Raised when the keys of its tasks have to be made anew.
@@ -6938,10 +6941,10 @@ CREATE TABLE cortex.limited_type (
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.limited_type TO cortex_runtime;
 GRANT SELECT ON cortex.limited_type TO cortex_reader;
 
--- Each limit of the job types with limits.
+-- Each limit of the job types and agents with limits.
 CREATE TABLE cortex.job_limit (
     id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Its number.
-    type text NOT NULL,  -- The job type.
+    type text NOT NULL,  -- The job type, or agent:NAME.
     place smallint NOT NULL,  -- Its place among the limits of its type, from 1.
     unit text NOT NULL,  -- running: jobs that have begun and not ended or begun to wait · jobs: jobs that begin · tokens: of calls of models.
     per text,  -- In which span of time, at any moment; null: at once.
@@ -7035,6 +7038,13 @@ CREATE FUNCTION cortex_worker.scalar_at(payload jsonb, path text)
  IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN ((jsonb_typeof((payload #> string_to_array(path, '.'::text))) = ANY (ARRAY['string'::text, 'number'::text, 'boolean'::text])) AND ((length((payload #>> string_to_array(path, '.'::text))) >= 1) AND (length((payload #>> string_to_array(path, '.'::text))) <= 200))) THEN (payload #>> string_to_array(path, '.'::text)) ELSE NULL::text END;
 
+-- Whose limits count a job: its agent's, if it runs an agent, else its type's.
+CREATE FUNCTION cortex_worker.limited_as(type text, agent text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ((type = 'run_agent'::text) AND (agent IS NOT NULL)) THEN ('agent:'::text || agent) ELSE type END;
+
 -- The key of a job in a limit; null: the job does not have it.
 CREATE FUNCTION cortex_worker.limit_key(path text, payload jsonb, tenant text, agent text, queue text)
  RETURNS text
@@ -7069,7 +7079,7 @@ BEGIN
     SELECT s.type, l.key, l.name INTO lacking
     FROM (SELECT unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent, unnest(tenants) AS tenant,
                  unnest(queue_names) AS queue_name) s
-    JOIN cortex.job_limit l ON l.type = s.type
+    JOIN cortex.job_limit l ON l.type = cortex_worker.limited_as(s.type, s.agent)
     -- The model of a call is known when it is made.
     WHERE l.key IS NOT NULL AND NOT (l.unit = 'tokens' AND l.key = 'model')
       AND cortex_worker.limit_key(l.key, s.payload, s.tenant, s.agent, s.queue_name) IS NULL
@@ -7105,9 +7115,9 @@ BEGIN
         FROM (SELECT task.job_id, l.type, l.shape, g.place, g.key IS NOT NULL AS has_key, CASE WHEN g.key IS NULL THEN '' ELSE
                      coalesce(cortex_worker.limit_key(g.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
               FROM task JOIN cortex.job_record j ON j.id = task.job_id
-              JOIN cortex.limited_type l ON l.type = j.type AND l.holds
-              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens'
-              LEFT JOIN cortex.agent a ON a.id = j.agent_id) k
+              LEFT JOIN cortex.agent a ON a.id = j.agent_id
+              JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
+              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens') k
         GROUP BY k.job_id, k.type, k.shape
     )
     UPDATE cortex_worker.task t
@@ -7136,7 +7146,11 @@ BEGIN
     -- The type is the first word of what a task is called.
     jobs := ARRAY(SELECT i.job_id FROM inserted i
                   WHERE NOT i.is_admitted OR EXISTS (
-                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds));
+                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds)
+                  OR split_part(i.task, ' ', 1) = 'run_agent' AND EXISTS (
+                      SELECT FROM cortex.job_record j JOIN cortex.agent a ON a.id = j.agent_id
+                      JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
+                      WHERE j.id = i.job_id));
     IF jobs = '{}' THEN
         RETURN NULL;
     END IF;
@@ -7327,6 +7341,16 @@ BEGIN
             SELECT t.job_id FROM cortex_worker.task t
             WHERE t.task = l.type AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL LIMIT budget) t
         WHERE l.holds AND l.changed_at > cortex.now() - interval '1 hour'
+        UNION ALL
+        -- Those of agents among the first ones of all agents: whatever comes later is seen before it begins.
+        SELECT t.job_id FROM (
+            SELECT t.job_id FROM cortex_worker.task t
+            WHERE t.task = 'run_agent' AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL
+              AND EXISTS (SELECT FROM cortex.limited_type l WHERE starts_with(l.type, 'agent:') AND l.holds
+                          AND l.changed_at > cortex.now() - interval '1 hour')
+            ORDER BY t.priority, t.run_at, t.id LIMIT 1000) t
+        JOIN cortex.job_record j ON j.id = t.job_id JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
         UNION ALL
         SELECT t.job_id FROM cortex.limited_type l CROSS JOIN LATERAL (
             (SELECT t.job_id FROM cortex_worker.task t
@@ -7528,8 +7552,8 @@ BEGIN
         SELECT l.id, l.name, l.per, l.amount,
                CASE WHEN l.key = 'model' THEN of_model
                     ELSE coalesce(cortex_worker.limit_key(l.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
-        FROM cortex.job_record j JOIN cortex.job_limit l ON l.type = j.type AND l.unit = 'tokens'
-        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        FROM cortex.job_record j LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.job_limit l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.unit = 'tokens'
         WHERE j.id = of_job ORDER BY l.id
     LOOP
         -- One call at a time asks for a key, to the end of its transaction: those at once would not see each other's room.
@@ -7553,7 +7577,7 @@ BEGIN
     ON CONFLICT ON CONSTRAINT limit_use_pkey DO UPDATE SET used = u.used + excluded.used;
 END $function$;
 
--- Sets the limits of job types as a pod declares them: an array of objects with unit, per, key and amount for each type. What was declared last holds, for waiting jobs, too. Returns how many types changed.
+-- Sets the limits of job types as a pod declares them, or of agents (agent:NAME): an array of objects with unit, per, key and amount for each type. What was declared last holds, for waiting jobs, too. Returns how many types changed.
 CREATE FUNCTION cortex.declare_limits(types text[], specs jsonb[])
  RETURNS integer
  LANGUAGE plpgsql
@@ -7579,7 +7603,7 @@ BEGIN
     RETURN number;
 END $function$;
 
--- Sets the limits of one job type; the caller has the turn of limits. A limit whose amount alone changes keeps its places and its usage.
+-- Sets the limits of one job type or agent; the caller has the turn of limits. A limit whose amount alone changes keeps its places and its usage.
 CREATE FUNCTION cortex_worker.set_limits(of_type text, wanted jsonb)
  RETURNS void
  LANGUAGE plpgsql
@@ -7599,7 +7623,7 @@ BEGIN
     THEN
         -- Whoever ends or begins a job has its task, and then writes its places: those go with their limit.
         PERFORM FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted ORDER BY t.job_id FOR UPDATE;
+        WHERE t.is_admitted AND t.limit_keys[1] = of_type ORDER BY t.job_id FOR UPDATE;
     END IF;
     INSERT INTO cortex.limited_type AS t (type, spec, holds) VALUES (of_type, wanted, are_held)
     ON CONFLICT (type) DO UPDATE SET spec = excluded.spec, holds = excluded.holds, changed_at = cortex.now();
@@ -7640,7 +7664,7 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.set_limits(text,jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.set_limits(text,jsonb) TO cortex_runtime;
 
--- Makes all tasks of a type subject to limits that it did not have before: those of jobs that run take their places.
+-- Makes all tasks of a type or agent subject to limits that it did not have before: those of jobs that run take their places.
 CREATE FUNCTION cortex_worker.take_in(of_type text)
  RETURNS void
  LANGUAGE plpgsql
@@ -7650,8 +7674,11 @@ BEGIN
     -- Reads all tasks, and only when a type gets its first limits, or other ones. Those that wait for other keys get
     -- theirs in the next passes.
     WITH task AS MATERIALIZED (
-        SELECT t.job_id FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted IS NULL
+        SELECT t.job_id FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        WHERE t.is_admitted IS NULL AND split_part(t.task, ' ', 1) = CASE WHEN starts_with(of_type, 'agent:') THEN 'run_agent'
+                                                                     ELSE of_type END
+          AND cortex_worker.limited_as(j.type, a.name) = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
@@ -7660,20 +7687,20 @@ BEGIN
         state = CASE WHEN t.state = 'READY' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'HELD'
                      WHEN t.state = 'STRANDED' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'QUEUED'
                      ELSE t.state END,
-        limit_keys = cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
+        limit_keys = cortex_worker.limit_keys(of_type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
     FROM task JOIN cortex.job_record j ON j.id = task.job_id
-    JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    JOIN cortex.limited_type l ON l.type = of_type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     WHERE t.job_id = task.job_id;
     -- Jobs that run count from now on, even if there are more than the limit permits; what is yet to begin, per time, too.
     WITH task AS MATERIALIZED (
         SELECT t.job_id, t.attempt = 0 AS is_fresh FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted
+        WHERE t.is_admitted AND t.limit_keys[1] = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     ), keyed AS MATERIALIZED (
         SELECT j.id AS job_id, task.is_fresh,
-               cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
+               cortex_worker.limit_keys(of_type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
         FROM task JOIN cortex.job_record j ON j.id = task.job_id
-        JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.limited_type l ON l.type = of_type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     )
     INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
     SELECT k.job_id, l.id, k.keys[3 + l.place]
@@ -7683,7 +7710,7 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.take_in(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex_worker.take_in(text) TO cortex_runtime;
 
--- Lets all tasks go that waited for limits which their type no longer has.
+-- Lets all tasks go that waited for limits which their type or agent no longer has.
 CREATE FUNCTION cortex_worker.let_all_go(of_type text)
  RETURNS void
  LANGUAGE plpgsql
@@ -7692,7 +7719,7 @@ AS $function$
 BEGIN
     WITH task AS MATERIALIZED (
         SELECT t.job_id FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted IS FALSE
+        WHERE t.is_admitted IS FALSE AND t.limit_keys[1] = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
@@ -8275,7 +8302,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM cortex.check_children(given, payloads);
-    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = given->>'type') THEN
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = cortex_worker.limited_as(given->>'type', given->>'agent')) THEN
         PERFORM cortex.refuse_without_limit_key(
             array_fill(given->>'type', ARRAY[cardinality(ids)]), payloads,
             array_fill(given->>'agent', ARRAY[cardinality(ids)]), array_fill(parent.tenant, ARRAY[cardinality(ids)]),

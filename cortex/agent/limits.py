@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from cortex.domain.budget import TOKENS_MAX, USD_MAX, USD_MIN
+from cortex.domain.errors import UsageError
+from cortex.domain.job_limits import LIMITS_MAX, MODEL, Concurrency, JobLimit, Rate, Unit
 from cortex.domain.policy import JOB_HARD, LIMITS, POLICIES
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import UnfitError, show
@@ -78,6 +80,51 @@ class AgentBackoff:
 
 
 @attrs.frozen(kw_only=True)
+class AgentJobLimit:
+    """How many of the agent's jobs run at once, begin in a span of time, or use how many tokens."""
+
+    concurrency: int | None = None
+    rate: int | None = None
+    per: Literal["second", "minute", "hour", "day"] | None = None
+    unit: Literal["jobs", "tokens"] | None = None
+    key: Literal["tenant", "queue", "folder", "model"] | None = None
+    """What it is counted for: of an agent's jobs, only these differ."""
+
+    def __attrs_post_init__(self) -> None:
+        if (self.concurrency is None) == (self.rate is None):
+            raise UnfitError("must have either concurrency or rate")
+        if self.concurrency is not None and (self.per is not None or self.unit is not None):
+            raise UnfitError("has concurrency, which is not per time and has no unit")
+        if self.rate is not None and self.per is None:
+            raise UnfitError("has no per: second, minute, hour or day")
+        if self.key == MODEL and self.unit != "tokens":
+            raise UnfitError("has the key model, which only a rate of unit tokens can have")
+        try:
+            self.declared  # noqa: B018 -- checks the figures
+        except UsageError as error:
+            raise UnfitError(f"is no limit: {error.message}: {error.hint}") from error
+
+    @property
+    def declared(self) -> JobLimit:
+        """The limit as one of a job type."""
+        if self.rate is None:
+            return Concurrency(self.concurrency or 0, key=self.key)
+        unit = self.unit or Unit.JOBS.value
+        return Rate(self.rate, per=self.per or "", key=self.key, unit=unit)
+
+
+def _job_limits(
+    _: object, attribute: "attrs.Attribute[Any]", value: tuple[AgentJobLimit, ...]
+) -> None:
+    if len(value) > LIMITS_MAX:
+        raise UnfitError(f"has {len(value)} limits, at most {LIMITS_MAX}", path=(attribute.name,))
+    kinds = [each.declared.kind for each in value]
+    for index, kind in enumerate(kinds):
+        if kind in kinds[:index]:
+            raise UnfitError(f"is the second limit of {kind}", path=(attribute.name, index))
+
+
+@attrs.frozen(kw_only=True)
 class AgentLimits:
     """The agent's overrides of its job type's limits; None keeps the job type's own."""
 
@@ -99,6 +146,8 @@ class AgentLimits:
         default=None, validator=within(*TOOL_RESULT_TOKENS_LIMITS)
     )
     """Tokens of one tool result at most, by an estimate; None: `TOOL_RESULT_TOKENS`."""
+    jobs: tuple[AgentJobLimit, ...] = attrs.field(default=(), validator=_job_limits)
+    """Over all pods; those of the newest version hold for all jobs of the agent."""
 
 
 @attrs.frozen(kw_only=True)

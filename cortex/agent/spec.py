@@ -8,6 +8,7 @@ limits:
   timeout_seconds: 1800
   tool_timeouts: {http_request: 30}
   tool_result_tokens: 10000
+  jobs: [{concurrency: 5, key: tenant}, {rate: 100000, per: minute, unit: tokens, key: model}]
 budget: {usd: 1.00, per: run}
 cache: {ttl: 1h}
 batch: true
@@ -217,6 +218,8 @@ class AgentSpec:
                 stored.pop(each.name, None)
         if "on_stop" in stored and self.on_stop.context_window == OnStop().context_window:
             del stored["on_stop"]["context_window"]
+        if jobs := stored["limits"].pop("jobs"):
+            stored["limits"]["jobs"] = list(jobs)
         if self.mcp:
             stored["mcp"] = {name: each.to_json() for name, each in self.mcp.items()}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in stored.items()}

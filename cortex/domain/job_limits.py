@@ -121,6 +121,11 @@ class Rate:
 JobLimit: TypeAlias = Concurrency | Rate
 
 
+def of_agent(name: str) -> str:
+    """Return what the limits of an agent are declared for, in the place of a job type."""
+    return f"{AGENT}:{name}"
+
+
 def declaration(limit: JobLimit) -> dict[str, Any]:
     """Return a limit as pods declare it."""
     if isinstance(limit, Concurrency):

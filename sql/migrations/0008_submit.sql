@@ -317,7 +317,8 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)) THEN
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
+               OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN
         PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
     END IF;
     -- Last of all: it merges submits into jobs that exist.

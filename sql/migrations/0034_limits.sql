@@ -6,6 +6,8 @@
 -- through while no pod was free do not all begin at once, beyond the limit.
 -- Whoever deletes a task frees its places in the same transaction, by the trigger below; nobody else does. So places are
 -- neither freed early nor left behind. Only cortex_worker.admit takes places, in one process at a time.
+-- Agents may have limits, too. All of them run as jobs of one type: their limits are declared for `agent:NAME`, and a job is
+-- counted by those of its agent instead of its type, see cortex_worker.limited_as.
 
 -- ------------------------------------------------------------------ what is declared
 
@@ -16,8 +18,9 @@ CREATE TABLE cortex.limited_type (
     shape int NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT cortex.now()
 );
-COMMENT ON TABLE cortex.limited_type IS 'Job types with limits, as the pod declared them that registered last. Few.';
-COMMENT ON COLUMN cortex.limited_type.type IS 'The job type.';
+COMMENT ON TABLE cortex.limited_type IS
+    'Job types and agents with limits, as the pod declared them that registered last, or whoever applied the agent. Few.';
+COMMENT ON COLUMN cortex.limited_type.type IS 'The job type, or agent:NAME.';
 COMMENT ON COLUMN cortex.limited_type.spec IS 'Its limits, in their order.';
 COMMENT ON COLUMN cortex.limited_type.holds IS
     'Whether a limit decides when jobs begin; otherwise all of them concern the tokens of their calls.';
@@ -37,9 +40,9 @@ CREATE TABLE cortex.job_limit (
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT rates_are_per_time CHECK ((unit = 'running') = (per IS NULL))
 );
-COMMENT ON TABLE cortex.job_limit IS 'Each limit of the job types with limits.';
+COMMENT ON TABLE cortex.job_limit IS 'Each limit of the job types and agents with limits.';
 COMMENT ON COLUMN cortex.job_limit.id IS 'Its number.';
-COMMENT ON COLUMN cortex.job_limit.type IS 'The job type.';
+COMMENT ON COLUMN cortex.job_limit.type IS 'The job type, or agent:NAME.';
 COMMENT ON COLUMN cortex.job_limit.place IS 'Its place among the limits of its type, from 1.';
 COMMENT ON COLUMN cortex.job_limit.unit IS
     'running: jobs that have begun and not ended or begun to wait · jobs: jobs that begin · tokens: of calls of models.';
@@ -142,6 +145,12 @@ CREATE FUNCTION cortex_worker.scalar_at(payload jsonb, path text) RETURNS text
 COMMENT ON FUNCTION cortex_worker.scalar_at IS
     'A text, number or boolean of 1 to 200 characters at a dotted path; null: there is none.';
 
+CREATE FUNCTION cortex_worker.limited_as(type text, agent text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN type = 'run_agent' AND agent IS NOT NULL THEN 'agent:' || agent ELSE type END;
+COMMENT ON FUNCTION cortex_worker.limited_as IS
+    'Whose limits count a job: its agent''s, if it runs an agent, else its type''s.';
+
 -- Expressions without settings of their own: they become part of the statements that use them.
 CREATE FUNCTION cortex_worker.limit_key(path text, payload jsonb, tenant text, agent text, queue text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -175,7 +184,7 @@ BEGIN
     SELECT s.type, l.key, l.name INTO lacking
     FROM (SELECT unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent, unnest(tenants) AS tenant,
                  unnest(queue_names) AS queue_name) s
-    JOIN cortex.job_limit l ON l.type = s.type
+    JOIN cortex.job_limit l ON l.type = cortex_worker.limited_as(s.type, s.agent)
     -- The model of a call is known when it is made.
     WHERE l.key IS NOT NULL AND NOT (l.unit = 'tokens' AND l.key = 'model')
       AND cortex_worker.limit_key(l.key, s.payload, s.tenant, s.agent, s.queue_name) IS NULL
@@ -209,9 +218,9 @@ BEGIN
         FROM (SELECT task.job_id, l.type, l.shape, g.place, g.key IS NOT NULL AS has_key, CASE WHEN g.key IS NULL THEN '' ELSE
                      coalesce(cortex_worker.limit_key(g.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
               FROM task JOIN cortex.job_record j ON j.id = task.job_id
-              JOIN cortex.limited_type l ON l.type = j.type AND l.holds
-              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens'
-              LEFT JOIN cortex.agent a ON a.id = j.agent_id) k
+              LEFT JOIN cortex.agent a ON a.id = j.agent_id
+              JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
+              JOIN cortex.job_limit g ON g.type = l.type AND g.unit <> 'tokens') k
         GROUP BY k.job_id, k.type, k.shape
     )
     UPDATE cortex_worker.task t
@@ -239,7 +248,11 @@ BEGIN
     -- The type is the first word of what a task is called.
     jobs := ARRAY(SELECT i.job_id FROM inserted i
                   WHERE NOT i.is_admitted OR EXISTS (
-                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds));
+                      SELECT FROM cortex.limited_type l WHERE l.type = split_part(i.task, ' ', 1) AND l.holds)
+                  OR split_part(i.task, ' ', 1) = 'run_agent' AND EXISTS (
+                      SELECT FROM cortex.job_record j JOIN cortex.agent a ON a.id = j.agent_id
+                      JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
+                      WHERE j.id = i.job_id));
     IF jobs = '{}' THEN
         RETURN NULL;
     END IF;
@@ -418,6 +431,16 @@ BEGIN
             SELECT t.job_id FROM cortex_worker.task t
             WHERE t.task = l.type AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL LIMIT budget) t
         WHERE l.holds AND l.changed_at > cortex.now() - interval '1 hour'
+        UNION ALL
+        -- Those of agents among the first ones of all agents: whatever comes later is seen before it begins.
+        SELECT t.job_id FROM (
+            SELECT t.job_id FROM cortex_worker.task t
+            WHERE t.task = 'run_agent' AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL
+              AND EXISTS (SELECT FROM cortex.limited_type l WHERE starts_with(l.type, 'agent:') AND l.holds
+                          AND l.changed_at > cortex.now() - interval '1 hour')
+            ORDER BY t.priority, t.run_at, t.id LIMIT 1000) t
+        JOIN cortex.job_record j ON j.id = t.job_id JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.limited_type l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.holds
         UNION ALL
         SELECT t.job_id FROM cortex.limited_type l CROSS JOIN LATERAL (
             (SELECT t.job_id FROM cortex_worker.task t
@@ -617,8 +640,8 @@ BEGIN
         SELECT l.id, l.name, l.per, l.amount,
                CASE WHEN l.key = 'model' THEN of_model
                     ELSE coalesce(cortex_worker.limit_key(l.key, j.payload, j.tenant, a.name, j.queue_name), '') END AS key
-        FROM cortex.job_record j JOIN cortex.job_limit l ON l.type = j.type AND l.unit = 'tokens'
-        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        FROM cortex.job_record j LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.job_limit l ON l.type = cortex_worker.limited_as(j.type, a.name) AND l.unit = 'tokens'
         WHERE j.id = of_job ORDER BY l.id
     LOOP
         -- One call at a time asks for a key, to the end of its transaction: those at once would not see each other's room.
@@ -669,7 +692,7 @@ BEGIN
     RETURN number;
 END $$;
 COMMENT ON FUNCTION cortex.declare_limits IS
-    'Sets the limits of job types as a pod declares them: an array of objects with unit, per, key and amount for each type. '
+    'Sets the limits of job types as a pod declares them, or of agents (agent:NAME): an array of objects with unit, per, key and amount for each type. '
     'What was declared last holds, for waiting jobs, too. Returns how many types changed.';
 
 CREATE FUNCTION cortex_worker.set_limits(of_type text, wanted jsonb) RETURNS void
@@ -688,7 +711,7 @@ BEGIN
     THEN
         -- Whoever ends or begins a job has its task, and then writes its places: those go with their limit.
         PERFORM FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted ORDER BY t.job_id FOR UPDATE;
+        WHERE t.is_admitted AND t.limit_keys[1] = of_type ORDER BY t.job_id FOR UPDATE;
     END IF;
     INSERT INTO cortex.limited_type AS t (type, spec, holds) VALUES (of_type, wanted, are_held)
     ON CONFLICT (type) DO UPDATE SET spec = excluded.spec, holds = excluded.holds, changed_at = cortex.now();
@@ -727,7 +750,7 @@ BEGIN
     DELETE FROM cortex.limited_type t WHERE t.type = of_type AND t.spec = '[]';
 END $$;
 COMMENT ON FUNCTION cortex_worker.set_limits IS
-    'Sets the limits of one job type; the caller has the turn of limits. A limit whose amount alone changes keeps its places '
+    'Sets the limits of one job type or agent; the caller has the turn of limits. A limit whose amount alone changes keeps its places '
     'and its usage.';
 
 CREATE FUNCTION cortex_worker.take_in(of_type text) RETURNS void
@@ -736,8 +759,11 @@ BEGIN
     -- Reads all tasks, and only when a type gets its first limits, or other ones. Those that wait for other keys get
     -- theirs in the next passes.
     WITH task AS MATERIALIZED (
-        SELECT t.job_id FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted IS NULL
+        SELECT t.job_id FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        WHERE t.is_admitted IS NULL AND split_part(t.task, ' ', 1) = CASE WHEN starts_with(of_type, 'agent:') THEN 'run_agent'
+                                                                     ELSE of_type END
+          AND cortex_worker.limited_as(j.type, a.name) = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
@@ -746,20 +772,20 @@ BEGIN
         state = CASE WHEN t.state = 'READY' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'HELD'
                      WHEN t.state = 'STRANDED' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'QUEUED'
                      ELSE t.state END,
-        limit_keys = cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
+        limit_keys = cortex_worker.limit_keys(of_type, l.shape, j.payload, j.tenant, a.name, j.queue_name)
     FROM task JOIN cortex.job_record j ON j.id = task.job_id
-    JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
+    JOIN cortex.limited_type l ON l.type = of_type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     WHERE t.job_id = task.job_id;
     -- Jobs that run count from now on, even if there are more than the limit permits; what is yet to begin, per time, too.
     WITH task AS MATERIALIZED (
         SELECT t.job_id, t.attempt = 0 AS is_fresh FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted
+        WHERE t.is_admitted AND t.limit_keys[1] = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     ), keyed AS MATERIALIZED (
         SELECT j.id AS job_id, task.is_fresh,
-               cortex_worker.limit_keys(j.type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
+               cortex_worker.limit_keys(of_type, l.shape, j.payload, j.tenant, a.name, j.queue_name) AS keys
         FROM task JOIN cortex.job_record j ON j.id = task.job_id
-        JOIN cortex.limited_type l ON l.type = j.type LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        JOIN cortex.limited_type l ON l.type = of_type LEFT JOIN cortex.agent a ON a.id = j.agent_id
     )
     INSERT INTO cortex_worker.limit_hold (job_id, limit_id, key)
     SELECT k.job_id, l.id, k.keys[3 + l.place]
@@ -767,21 +793,21 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END $$;
 COMMENT ON FUNCTION cortex_worker.take_in IS
-    'Makes all tasks of a type subject to limits that it did not have before: those of jobs that run take their places.';
+    'Makes all tasks of a type or agent subject to limits that it did not have before: those of jobs that run take their places.';
 
 CREATE FUNCTION cortex_worker.let_all_go(of_type text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     WITH task AS MATERIALIZED (
         SELECT t.job_id FROM cortex_worker.task t
-        WHERE split_part(t.task, ' ', 1) = of_type AND t.is_admitted IS FALSE
+        WHERE t.is_admitted IS FALSE AND t.limit_keys[1] = of_type
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
     SET is_admitted = NULL, limit_keys = NULL, state = CASE t.state WHEN 'HELD' THEN 'READY' ELSE t.state END
     FROM task WHERE t.job_id = task.job_id AND t.is_admitted IS FALSE;
 END $$;
-COMMENT ON FUNCTION cortex_worker.let_all_go IS 'Lets all tasks go that waited for limits which their type no longer has.';
+COMMENT ON FUNCTION cortex_worker.let_all_go IS 'Lets all tasks go that waited for limits which their type or agent no longer has.';
 
 REVOKE EXECUTE ON FUNCTION cortex_worker.share_room, cortex_worker.note_turns, cortex_worker.set_limits, cortex_worker.take_in,
     cortex_worker.let_all_go FROM PUBLIC;

@@ -246,7 +246,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM cortex.check_children(given, payloads);
-    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = given->>'type') THEN
+    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = cortex_worker.limited_as(given->>'type', given->>'agent')) THEN
         PERFORM cortex.refuse_without_limit_key(
             array_fill(given->>'type', ARRAY[cardinality(ids)]), payloads,
             array_fill(given->>'agent', ARRAY[cardinality(ids)]), array_fill(parent.tenant, ARRAY[cardinality(ids)]),

@@ -88,6 +88,17 @@ def test_a_declared_budget_is_set_with_the_version(cortex: Cortex, life: Life) -
     assert apply("budget: {usd: 0.2, per: day}") == ([(day, None, 0.2)], [run])
 
 
+def test_declared_limits_are_those_of_the_file(cortex: Cortex) -> None:
+    def names() -> list[str]:
+        return [each["name"] for each in cortex("limits", "ls", "--json").document["limits"]]
+
+    limits = "limits: {jobs: [{concurrency: 2, key: tenant}, {rate: 9, per: hour}]}"
+    assert cortex("agents", "apply", "-", stdin=RESEARCHER + limits).code == 0
+    assert names() == ["agent:researcher:jobs/hour", "agent:researcher:running:tenant"]
+    assert cortex("agents", "apply", "-", stdin=RESEARCHER).code == 0
+    assert names() == []
+
+
 def test_apply_warns_of_budgets_that_still_apply(cortex: Cortex) -> None:
     budget = "budget: {usd: 0.5}"
     first = cortex("agents", "apply", "-", stdin=RESEARCHER + budget)

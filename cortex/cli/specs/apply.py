@@ -15,11 +15,12 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
+from cortex.domain.job_limits import of_agent
 from cortex.domain.model_endpoints import check_tools
 from cortex.domain.people import Identity
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
-from cortex.store import budgets
+from cortex.store import budgets, limits
 from cortex.store import specs as store
 from cortex.store.specs import SpecKind
 from cortex.view.cells import Cell, Row
@@ -37,6 +38,7 @@ def apply_agents(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
 
     All files are checked before anything is written. Jobs keep the version they started with.
     Budgets declared in a file are set; a budget removed from the file stays until you remove it.
+    Limits of how many of an agent's jobs run hold at once, for waiting jobs, too.
     """
     output = change.output
     specs = read_definitions(files, what="agents", parse=parse_agents)
@@ -125,6 +127,8 @@ async def _apply(
         if isinstance(spec, AgentSpec):
             why = reason or f"agent {spec.name} v{version}"
             done[spec.name] |= await _limit(db, spec, by=by, reason=why)
+            declared = [each.declared for each in spec.limits.jobs]
+            await limits.declare(db, {of_agent(spec.name): declared})
     return [done[spec.name] for spec in specs]
 
 

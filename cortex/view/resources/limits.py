@@ -1,4 +1,4 @@
-"""Limits of job types: what they permit, and what counts now."""
+"""Limits of job types and agents: what they permit, and what counts now."""
 
 from typing import Final
 
@@ -42,7 +42,7 @@ def _waiting(row: LimitRow) -> Cell:
 LIMITS: Final = NamedResource(
     name="ListedLimit",
     noun="limits",
-    doc="A limit of a job type: how many of its jobs run at once, or begin in a span of time.",
+    doc="A limit of a job type or agent: how many of its jobs run at once, or begin in some time.",
     row=LimitRow,
     fields=(
         # The name is never shortened: jobs that wait for it show it.
@@ -68,7 +68,7 @@ LIMITS: Final = NamedResource(
         ),
         Field(
             name="waiting_jobs",
-            doc="jobs of its type that wait, counted up to 10,001",
+            doc="jobs of its type or agent that wait, counted up to 10,001",
             title="jobs wait",
             shown=_waiting,
             is_right=True,
@@ -80,9 +80,9 @@ LIMITS: Final = NamedResource(
             is_spare=True,
         ),
         *on_demand(
-            "type",
             "keys",
             "busiest_key",
+            type="the job type, or agent:NAME",
             unit="running, jobs that begin, or tokens",
             per="null: at once",
         ),

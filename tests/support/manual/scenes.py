@@ -357,6 +357,7 @@ END
     "docs/guides/limits.md": Scene(
         blocks={
             "from cortex import Concurrency": IMPORTED,
+            "name: clerk": Run("cortex agents apply $BLOCK"),
             "payload.customer": By(
                 "tests/limits/test_admission.py::"
                 "test_key_missing_in_the_payload_is_refused_with_its_whole_batch"
