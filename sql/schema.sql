@@ -614,8 +614,10 @@ CREATE TABLE cortex.job_published (
     done double precision,  -- How much of the total is done; null: its code has said nothing about that.
     total double precision,  -- How much there is to do.
     unit text,  -- What is counted, such as pages; may be empty.
+    counts jsonb NOT NULL DEFAULT '{}'::jsonb,  -- How often its handler had assigned each key, deleted ones too; the empty one stands for the progress. By this a replay knows what is new.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was last changed.
     CONSTRAINT job_published_pkey PRIMARY KEY (job_id),
+    CONSTRAINT job_published_counts_check CHECK (jsonb_typeof(counts) = 'object'::text),
     CONSTRAINT job_published_state_check CHECK (jsonb_typeof(state) = 'object'::text),
     CONSTRAINT job_published_unit_check CHECK (length(unit) <= 40),
     CONSTRAINT progress_has_a_total CHECK (done >= 0::double precision AND done <= total AND total < 'Infinity'::double precision),

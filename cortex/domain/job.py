@@ -431,11 +431,17 @@ class Publish:
     changes: str = "{}"
     """JSON text of an object: new values by key."""
     defaults: str = "{}"
-    """The same, for keys without a value: what a replay has assigned again."""
+    """The same, of a replay: for keys that its handler has assigned more often than the record
+    says."""
     removed: tuple[str, ...] = ()
+    removed_again: tuple[str, ...] = ()
+    """The same, of a replay."""
     progress: JobProgress | None = None
     is_default: bool = False
     """The progress, too, comes from a replay."""
+    counts: str = "{}"
+    """JSON text of an object: how often the handler has assigned each of these keys; its progress
+    has the empty key."""
 
 
 Operation = StepDone | Publish | EffectIntent | EffectReport | Finish | Misfit | Release | Suspend

@@ -9,6 +9,8 @@ from cortex.domain.redaction import secret_in, storable
 
 STATE_KEYS_MAX: Final = 64
 STATE_KEY_CHARS_MAX: Final = 100
+COUNTS_MAX: Final = 2 * STATE_KEYS_MAX
+"""How many keys are counted; those that were deleted are forgotten beyond."""
 STATE: Final = SizeLimit(
     # Read with every page about the job, and written anew with each change.
     bytes_max=16 * KIB,

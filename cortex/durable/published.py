@@ -4,8 +4,9 @@ An assignment costs no query: changes are gathered and sent before the next step
 the latest `GATHER_S` later, and when the attempt ends. Code may assign from any thread.
 
 A replayed handler assigns old values again. While something on record is still due, its assignments
-are only defaults, for keys that nobody has published a value of: what later code or a step that
-does not run again has published stays.
+count only if it has assigned the key more often than the record says: so what later code or a step
+that does not run again has published stays, and what a killed pod had not sent yet is not lost.
+What a step assigns is new: one on record does not run.
 """
 
 import threading
@@ -32,6 +33,8 @@ from cortex.domain.tracing import current
 from cortex.durable.codec import decode, encode
 from cortex.logger import Logger
 
+PROGRESS: Final = ""
+"""Stands for the progress among keys: no key is empty."""
 GATHER_S: Final = 0.25
 """How long changes are gathered: a pod that is killed loses no more than these."""
 
@@ -52,15 +55,34 @@ class Publisher(Protocol):
 class _Pending:
     """What was assigned and not sent."""
 
-    changes: dict[str, str] = attrs.field(factory=dict)
-    defaults: dict[str, str] = attrs.field(factory=dict)
-    removed: set[str] = attrs.field(factory=set)
+    values: dict[str, str | None] = attrs.field(factory=dict)
+    """By key; None: it was deleted."""
+    certain: set[str] = attrs.field(factory=set)
+    """The keys that were not only assigned by a replay."""
     progress: JobProgress | None = None
-    is_default: bool = False
 
     @property
     def is_news(self) -> bool:
-        return bool(self.changes or self.defaults or self.removed) or self.progress is not None
+        return bool(self.values) or self.progress is not None
+
+    def change(self, lease: Lease, number: int, counts: dict[str, int]) -> Publish:
+        """Return it as it is sent; `counts` says how often the handler has assigned each key."""
+        values, certain = self.values, self.certain
+        keys = [*values, PROGRESS] if self.progress is not None else [*values]
+        removed = sorted(key for key, text in values.items() if text is None)
+        return Publish(
+            lease=lease,
+            number=number,
+            changes=_object({k: v for k, v in values.items() if v is not None and k in certain}),
+            defaults=_object(
+                {k: v for k, v in values.items() if v is not None and k not in certain}
+            ),
+            removed=tuple(key for key in removed if key in certain),
+            removed_again=tuple(key for key in removed if key not in certain),
+            progress=self.progress,
+            is_default=PROGRESS not in certain,
+            counts=_object({key: str(counts.get(key, 0)) for key in keys}),
+        )
 
 
 class Published:
@@ -86,17 +108,22 @@ class Published:
         self._chunk_count = 0
         self._chunk_bytes = 0
         self._progress: JobProgress | None = None
-        self.state = State(self._assign)
+        self._counts: dict[str, int] = {}
+        self.state = State(self._assign, self._counts)
 
     def progress(self, progress: JobProgress) -> None:
         """Publish how far the job has come."""
+        if current.step.get() is None:
+            self._counts[PROGRESS] = self._counts.get(PROGRESS, 0) + 1
         if progress == self._progress:
             return
         self._progress = progress
-        is_default = self._is_old()
+        is_old = self._is_old()
         with self._lock:
-            self._pending.progress, self._pending.is_default = progress, is_default
-        self._arm_soon(is_default)
+            self._pending.progress = progress
+            if not is_old:
+                self._pending.certain.add(PROGRESS)
+        self._arm_soon()
 
     def count_chunk(self, key: str, size: int) -> None:
         """Count a chunk that is emitted. Raises `InvalidValueError` if the job has too many."""
@@ -122,40 +149,23 @@ class Published:
         with self._lock:
             pending, self._pending = self._pending, _Pending()
             self._number += 1
-            number = self._number
-        change = Publish(
-            lease=self._lease,
-            number=number,
-            changes=_object(pending.changes),
-            defaults=_object(pending.defaults),
-            removed=tuple(sorted(pending.removed)),
-            progress=pending.progress,
-            is_default=pending.is_default,
-        )
+            change = pending.change(self._lease, self._number, self._counts)
         await self._publisher.publish(change)
 
     def _assign(self, key: str, text: str | None) -> None:
-        is_default = self._is_old()
+        is_old = self._is_old()
         with self._lock:
-            pending = self._pending
-            pending.defaults.pop(key, None)
-            pending.removed.discard(key)
-            if text is None:
-                pending.changes.pop(key, None)
-                if not is_default:
-                    pending.removed.add(key)
-            elif is_default:
-                pending.defaults[key] = text
-            else:
-                pending.changes[key] = text
-        self._arm_soon(is_default)
+            self._pending.values[key] = text
+            if not is_old:
+                self._pending.certain.add(key)
+        self._arm_soon()
 
     def _is_old(self) -> bool:
-        """Return whether a replay runs this code again; threads only run steps that are new."""
-        return in_trio_run() and self._is_replaying()
+        """Return whether a replay runs this code again; steps only run if they are new."""
+        return current.step.get() is None and self._is_replaying()
 
-    def _arm_soon(self, is_default: bool) -> None:  # noqa: FBT001
-        if self._is_armed or is_default or self._is_over:
+    def _arm_soon(self) -> None:
+        if self._is_armed or self._is_over:
             return
         if in_trio_run():
             self._arm()
@@ -173,6 +183,8 @@ class Published:
 
     async def _send_later(self) -> None:
         await trio.sleep(GATHER_S)
+        while self._is_replaying() and not self._is_over:  # noqa: ASYNC110 -- ends soon, or is over
+            await trio.sleep(GATHER_S)
         self._is_armed = False
         if self._is_over:
             return
@@ -192,8 +204,10 @@ class State(MutableMapping[str, Any]):
     value in place publishes nothing: assign it again.
     """
 
-    def __init__(self, assign: Callable[[str, str | None], None]) -> None:
+    def __init__(self, assign: Callable[[str, str | None], None], counts: dict[str, int]) -> None:
         self._assign = assign
+        self._counts = counts
+        """How often the handler has assigned each key, by which a replay knows what is new."""
         self._own: dict[str, str] = {}
         self._of_steps: dict[str, str] = {}
         """A step that is on record does not run again, and assigns nothing."""
@@ -209,7 +223,8 @@ class State(MutableMapping[str, Any]):
         check_state_key(key)
         text = encode(value, what=f"state {key!r}", limit=STATE)
         published = self._own | self._of_steps
-        is_own = current.step.get() is None
+        if is_own := current.step.get() is None:
+            self._counts[key] = self._counts.get(key, 0) + 1
         if published.get(key) == text and key in (self._own if is_own else published):
             return
         after = published | {key: text}
@@ -232,6 +247,7 @@ class State(MutableMapping[str, Any]):
         if key not in self._read:
             raise KeyError(key)
         if current.step.get() is None:
+            self._counts[key] = self._counts.get(key, 0) + 1
             del self._own[key]
         self._of_steps.pop(key, None)
         self._assign(key, None)

@@ -9,7 +9,7 @@ import attrs
 import orjson
 
 from cortex.domain.job import Publish
-from cortex.domain.published import JobProgress
+from cortex.domain.published import COUNTS_MAX, JobProgress
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
 
@@ -43,6 +43,9 @@ async def publish(db: Database, *, pod_id: UUID, changes: Sequence[Publish]) -> 
         [each and each.total for each in progress],
         [each and each.unit for each in progress],
         [each.is_default for each in changes],
+        [orjson.dumps(each.removed_again).decode() for each in changes],
+        [each.counts for each in changes],
+        COUNTS_MAX,
     )
     return affected(rows, "job_id")
 

@@ -6,7 +6,7 @@ import attrs
 import orjson
 
 from cortex.domain.job import Publish
-from cortex.domain.published import JobProgress
+from cortex.domain.published import COUNTS_MAX, JobProgress
 
 
 @attrs.define
@@ -15,6 +15,8 @@ class PublishedRecord:
 
     state: dict[str, Any] = attrs.field(factory=dict)
     progress: JobProgress | None = None
+    counts: dict[str, int] = attrs.field(factory=dict)
+    """How often its handler had assigned each key; the empty one stands for its progress."""
     _last: tuple[int, int] = (0, 0)
     """The attempt that published last, and the number of its change."""
 
@@ -27,13 +29,16 @@ class PublishedRecord:
         if place <= self._last:
             return
         self._last = place
-        self.state = {
-            **orjson.loads(change.defaults),
-            **self.state,
-            **orjson.loads(change.changes),
-        }
-        for key in change.removed:
+        counts: dict[str, int] = orjson.loads(change.counts)
+        changes: dict[str, Any] = orjson.loads(change.changes)
+        defaults: dict[str, Any] = orjson.loads(change.defaults)
+        newer = {key for key, count in counts.items() if count > self.counts.get(key, 0)}
+        self.state |= {key: value for key, value in defaults.items() if key in newer} | changes
+        for key in (*change.removed, *(each for each in change.removed_again if each in newer)):
             self.state.pop(key, None)
-        is_kept = change.is_default and self.progress is not None
-        if change.progress is not None and not is_kept:
+        if change.progress is not None and (not change.is_default or "" in newer):
             self.progress = change.progress
+        certain = {*changes, *change.removed, *(() if change.is_default else ("",))}
+        self.counts |= {key: count for key, count in counts.items() if key in certain | newer}
+        if len(self.counts) > COUNTS_MAX:
+            self.counts = {k: v for k, v in self.counts.items() if k in self.state or not k}

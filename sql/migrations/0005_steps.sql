@@ -88,6 +88,7 @@ CREATE TABLE cortex.job_published (
     done float8,
     total float8,
     unit text CHECK (length(unit) <= 40),
+    counts jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(counts) = 'object'),
     at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT progress_is_whole CHECK (num_nonnulls(done, total, unit) IN (0, 3)),
     CONSTRAINT progress_has_a_total CHECK (done >= 0 AND done <= total AND total < 'Infinity')
@@ -100,6 +101,9 @@ COMMENT ON COLUMN cortex.job_published.state IS 'Values by key.';
 COMMENT ON COLUMN cortex.job_published.done IS 'How much of the total is done; null: its code has said nothing about that.';
 COMMENT ON COLUMN cortex.job_published.total IS 'How much there is to do.';
 COMMENT ON COLUMN cortex.job_published.unit IS 'What is counted, such as pages; may be empty.';
+COMMENT ON COLUMN cortex.job_published.counts IS
+    'How often its handler had assigned each key, deleted ones too; the empty one stands for the progress. By this a replay '
+    'knows what is new.';
 COMMENT ON COLUMN cortex.job_published.at IS 'When it was last changed.';
 
 GRANT SELECT, INSERT, UPDATE ON cortex.job_published TO cortex_runtime;

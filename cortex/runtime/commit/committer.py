@@ -537,7 +537,7 @@ def _size(operation: Operation) -> int:
         case StepDone():
             return len(operation.output)
         case Publish():
-            return len(operation.changes) + len(operation.defaults)
+            return len(operation.changes) + len(operation.defaults) + len(operation.counts)
         case EffectIntent():
             return len(operation.arguments)
         case Finish():
