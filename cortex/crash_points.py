@@ -84,6 +84,18 @@ class Kind(StrEnum):
     """A job whose pod was stopped; the pod that frees it passes the point."""
     SIGNAL = "signal"
     """A job that receives a signal, and waits for it."""
+    CALLBACK = "callback"
+    """A job that opens a callback URL."""
+    CHILD = "child"
+    """A job that submits others, and waits for them."""
+    CUT = "cut"
+    """A job that goes on without a child, which is cancelled."""
+    PUBLISHED = "published"
+    """A job that shows state or progress."""
+    LIMIT = "limit"
+    """A job of a type with limits."""
+    PAUSE = "pause"
+    """A job that is paused, and resumed."""
     LOG = "log"
     """A job that logs."""
     ACT = "act"
@@ -100,9 +112,12 @@ class Point:
     """The circumstances in which it is passed."""
 
 
-_STEPS: Final = (Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT, Kind.APPROVAL, Kind.SIGNAL)
+_STEPS: Final = (
+    *(Kind.STEP, Kind.MODEL, Kind.TOOL, Kind.EFFECT),
+    *(Kind.APPROVAL, Kind.SIGNAL, Kind.CALLBACK, Kind.CHILD),
+)
 _CALLS: Final = (Kind.EFFECT, Kind.REFUSAL)
-_WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET, Kind.SIGNAL)
+_WAITS: Final = (Kind.APPROVAL, Kind.RETRY, Kind.DOUBT, Kind.BUDGET, Kind.SIGNAL, Kind.CHILD)
 
 POINTS: Final[dict[str, Point]] = {
     # a pod begins
@@ -165,17 +180,23 @@ POINTS: Final[dict[str, Point]] = {
         "a signal belongs to the step, whose output is not recorded", (Kind.SIGNAL,)
     ),
     "before_waits": Point(
-        "jobs that have what they wait for are about to go on", (Kind.POD, Kind.SIGNAL)
+        "jobs that have what they wait for are about to go on",
+        (Kind.POD, Kind.SIGNAL, Kind.CHILD),
     ),
-    "after_waits": Point("jobs that had what they waited for have tasks again", (Kind.SIGNAL,)),
-    # a callback URL; no program of chaos opens one: tests/callbacks kills at each of these
-    "before_callback": Point("a callback is about to be opened", ()),
-    "after_callback": Point("the callback is open, its step is not on record", ()),
-    # jobs that a job submits; no program of chaos/points does: tests/children kills at each
-    "before_spawn": Point("a job is about to submit others", ()),
-    "after_spawn": Point("they are submitted, the step is not recorded", ()),
-    "before_cut": Point("children of jobs that have ended are about to be cancelled", (Kind.POD,)),
-    "after_cut": Point("they are, or were asked to end; the list still has their parent", ()),
+    "after_waits": Point(
+        "jobs that had what they waited for have tasks again", (Kind.SIGNAL, Kind.CHILD)
+    ),
+    "before_callback": Point("a callback is about to be opened", (Kind.CALLBACK,)),
+    "after_callback": Point("the callback is open, its step is not on record", (Kind.CALLBACK,)),
+    # jobs that a job submits
+    "before_spawn": Point("a job is about to submit others", (Kind.CHILD,)),
+    "after_spawn": Point("they are submitted, the step is not recorded", (Kind.CHILD,)),
+    "before_cut": Point(
+        "children of jobs that have ended are about to be cancelled", (Kind.POD, Kind.CUT)
+    ),
+    "after_cut": Point(
+        "they are, or were asked to end; the list still has their parent", (Kind.CUT,)
+    ),
     # a call in a batch; no program of chaos makes one: tests/batches kills at each of these
     "before_batch_add": Point("a call is about to wait for a batch, with its room", ()),
     "after_batch_add": Point("the call waits, its job does not yet", ()),
@@ -193,9 +214,11 @@ POINTS: Final[dict[str, Point]] = {
     "after_batch_end": Point("their batch has ended", ()),
     "before_batch_wake": Point("jobs whose call is over are about to go on", (Kind.POD,)),
     "after_batch_wake": Point("jobs whose call is over have tasks again", ()),
-    # what a job shows while it runs; no program of chaos does: tests/first kills at both
-    "before_publish": Point("state or progress of jobs is about to be published", ()),
-    "after_publish": Point("it is committed, its job goes on already", ()),
+    # what a job shows while it runs
+    "before_publish": Point(
+        "state or progress of jobs is about to be published", (Kind.PUBLISHED,)
+    ),
+    "after_publish": Point("it is committed, its job goes on already", (Kind.PUBLISHED,)),
     # the end of an attempt
     "before_finish": Point("a job has ended, nothing is recorded of that", (Kind.JOB,)),
     "after_finish": Point("its end is committed, its pod has no reply yet", (Kind.JOB,)),
@@ -214,12 +237,15 @@ POINTS: Final[dict[str, Point]] = {
     # what goes on later, and elsewhere
     "before_due": Point("jobs whose time has come are about to get tasks", (Kind.POD, Kind.RETRY)),
     "after_due": Point("they have tasks", (Kind.RETRY,)),
-    "before_admission": Point("jobs are about to be let through their limits", (Kind.POD,)),
-    "after_admission": Point("they hold their places, no pod has them", ()),
-    "before_line": Point(
-        "paused tasks are about to be set aside or given back, old ones to rise", (Kind.POD,)
+    "before_admission": Point(
+        "jobs are about to be let through their limits", (Kind.POD, Kind.LIMIT)
     ),
-    "after_line": Point("they are", ()),
+    "after_admission": Point("they hold their places, no pod has them", (Kind.LIMIT,)),
+    "before_line": Point(
+        "paused tasks are about to be set aside or given back, old ones to rise",
+        (Kind.POD, Kind.PAUSE),
+    ),
+    "after_line": Point("they are", (Kind.PAUSE,)),
     "before_fire": Point(
         "schedules that are due are about to submit jobs", (Kind.POD, Kind.SCHEDULE)
     ),

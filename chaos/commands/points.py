@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from chaos.commands.own_app import payload_of, place_of
 from chaos.points import own_job, report
 from chaos.points.bench import AppError, Bench
 from chaos.points.exhaust import AT_ONCE, exhaust
-from chaos.points.programs import APP, Program
+from chaos.points.programs import APP, PROGRAMS, Program
 
 DEADLINE_S: Final = 1800.0
 FAILED: Final = 1
@@ -46,6 +46,13 @@ T = TypeVar("T")
     type=click.IntRange(min=0),
     help="Try each point once, in a way drawn by this seed [each in each way].",
 )
+@click.option(
+    "--program",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Only jobs of this name; may be repeated [all].",
+)
 @click.option("--json", "is_json", is_flag=True, help="Print the result as JSON.")
 def points(
     *,
@@ -55,6 +62,7 @@ def points(
     script: str,
     at_once: int,
     seed: int | None,
+    names: tuple[str, ...],
     is_json: bool,
 ) -> int:
     """Kill a pod once at each point of the code, and stop it there; check the outcome.
@@ -65,14 +73,25 @@ def points(
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
     if app is None or job_type is None:
-        return _all_points(at_once=at_once, seed=seed, is_json=is_json)
-    if seed is not None:
-        raise click.UsageError("--seed cannot be combined with --app")
+        return _all_points(_named(names), at_once=at_once, seed=seed, is_json=is_json)
+    if seed is not None or names:
+        raise click.UsageError("--seed and --program cannot be combined with --app")
     program = own_job.program_of(job_type, payload_of(payload))
     return _own_job(place_of(app), program, script=script, at_once=at_once, is_json=is_json)
 
 
-def _all_points(*, at_once: int, seed: int | None, is_json: bool) -> int:
+def _named(names: tuple[str, ...]) -> Sequence[Program]:
+    if not names:
+        return PROGRAMS
+    known = {each.name: each for each in PROGRAMS}
+    if unknown := [each for each in names if each not in known]:
+        raise click.UsageError(f"no program {unknown[0]!r}: there are {', '.join(known)}")
+    return [known[each] for each in dict.fromkeys(names)]
+
+
+def _all_points(
+    programs: Sequence[Program], *, at_once: int, seed: int | None, is_json: bool
+) -> int:
     done = 0
 
     def count(_: Any) -> None:
@@ -82,7 +101,7 @@ def _all_points(*, at_once: int, seed: int | None, is_json: bool) -> int:
 
     results = _on_bench(
         lambda folder: Bench(folder, APP),
-        lambda bench: exhaust(bench, at_once=at_once, seed=seed, on_result=count),
+        lambda bench: exhaust(bench, programs, at_once=at_once, seed=seed, on_result=count),
     )
     _print(report.document(results) if is_json else report.table(results))
     return 0 if report.is_good(results) else FAILED

@@ -9,6 +9,21 @@ from typing import Final
 import trio
 
 from chaos.points.programs import running
+from chaos.points.waiting_jobs import (
+    QUICK,
+    calling,
+    debounced,
+    double,
+    due,
+    first,
+    limited,
+    parent,
+    patient,
+    replaced,
+    showing,
+    single,
+    throttled,
+)
 from chaos.workloads.app import (
     apply_to,
     ask_about,
@@ -18,19 +33,29 @@ from chaos.workloads.app import (
     chaos_reconcilable,
     chaos_unsafe,
 )
-from cortex import Applied, Context, Invocation, NotApplied, Retry, ToolContext, job, tool
-from cortex.domain.backoff import Backoff
+from cortex import Applied, Context, Invocation, NotApplied, ToolContext, job, tool
 from cortex.domain.errors import RejectedError, TransientError
 
 __all__ = [
+    "calling",
     "chaos_idempotent",
     "chaos_program",
     "chaos_pure",
     "chaos_reconcilable",
     "chaos_unsafe",
+    "debounced",
+    "double",
+    "due",
+    "first",
+    "limited",
+    "parent",
+    "patient",
+    "replaced",
+    "showing",
+    "single",
+    "throttled",
 ]
 
-QUICK: Final = Retry(max=5, worker_attempts=4, backoff=Backoff(base_s=0.05, cap_s=0.2))
 WAITS_S: Final = 60.0
 DONE: Final = "done"
 

@@ -5,7 +5,8 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -13,16 +14,29 @@ import asyncpg
 from chaos.cluster.postgres import OWNER
 from chaos.people import MAKER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
-from chaos.points.programs import FLOW, IDLE, IDLE_COUNT, Program, running
+from chaos.points.programs import (
+    FLOW,
+    IDLE,
+    IDLE_COUNT,
+    LAST_NUMBER,
+    LIMITED,
+    RIVALS,
+    RULED,
+    URL,
+    Program,
+    address,
+    running,
+)
 from chaos.workloads import old_jobs
 from chaos.workloads.messages import SUBSCRIBE, config_of_hook
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
+from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import Database
-from cortex.store import idempotency, jobs, specs, tasks, tokens
+from cortex.store import idempotency, jobs, pauses, specs, tasks, tokens
 from cortex.store.specs import SpecKind
 
 ANSWERED_WITHIN_S: Final = 5.0
@@ -55,6 +69,21 @@ _DUE: Final = """
     )
     SELECT pg_notify('cortex_breaker', 'schedule')
 """
+_RACES: Final = "SELECT job_id FROM cortex.job_wait WHERE kind = 'signal' AND name = 'go'"
+_SEND_TWO: Final = """
+    SELECT cortex.send_signal('go', '1', job => $1), cortex.send_signal('go', '2', job => $1)
+"""
+_SUBMIT_DUE: Final = """
+    SELECT cortex.submit_job(
+        'points_due', '{"number": 2}', due_by => cortex.now() + interval '1 hour')
+"""
+_SET_ASIDE: Final = """
+    SELECT count(*) FROM cortex_worker.task WHERE state = 'PAUSED' HAVING count(*) = 2
+"""
+_HAVE_RULES: Final = "SELECT FROM cortex.submit_rule HAVING count(*) = $1"
+_END_PAUSE: Final = "DELETE FROM cortex_worker.pause"
+"""As a person's command does that is killed before it gives the tasks back: pods do."""
+PAUSED: Final = Pausable(PauseKind.TENANT, "default")
 _READY: Final = "SELECT id FROM cortex.pod WHERE state = 'READY'"
 _HOLD: Final = "BEGIN; LOCK TABLE cortex_worker.task IN ACCESS EXCLUSIVE MODE"
 _CUT: Final = """
@@ -74,8 +103,13 @@ async def begin(trial: Trial, program: Program) -> None:
     await _prepare(trial, program)
     if program.cancels_idle:
         await _submit_bulk(trial)
-    elif program.event not in ("request", "lost claim", "schedule"):
+    elif program.event not in ("request", "lost claim", "schedule", "rules"):
         await trial.submit(program.job_type, program.payload(trial.key, trial.folder))
+    if program.job_type == LIMITED:
+        for _ in range(RIVALS):
+            await trial.submit(LIMITED, program.payload(trial.key, trial.folder))
+    if program.event == "pause":
+        await trial.sql(_SUBMIT_DUE)
     if program.first is not None:
         first = trial.start("first", program.first.at)
         at = f"another pod came to {program.first.at}"
@@ -85,7 +119,7 @@ async def begin(trial: Trial, program: Program) -> None:
     if program.event == "cancel":
         (job,) = await trial.sql("SELECT id FROM cortex.job")
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
-    if program.event == "request":
+    if program.event in ("request", "rules"):
         trial.token = await _make_token(trial)
 
 
@@ -102,6 +136,8 @@ async def _prepare(trial: Trial, program: Program) -> None:
             await trial.sql("SELECT cortex.publish('trial.sent', '{}', 'k')")
         case "retention":
             await _keep_little(trial)
+        case "pause" | "rules":
+            await pauses.pause(trial.db, PAUSED, by=CANCELLED_BY, reason="not now")
         case _:
             pass
     if program.is_of_flow:
@@ -152,11 +188,32 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "signal":
             job = await trial.until_row(_WAITS_FOR_SIGNAL, what="the job waits for a signal")
             await trial.sql("SELECT cortex.send_signal('go', job => $1)", job["id"])
+        case "signals" | "callback" | "pause" | "rules":
+            await _happen_outside(trial, program)
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
             await trial.sql(_DUE)
         case "none" | "cancel" | "message" | "retention" | "tick":
             pass
+
+
+async def _happen_outside(trial: Trial, program: Program) -> None:
+    """Cause an event that waits for no certain pod."""
+    match program.event:
+        case "signals":
+            job = await trial.until_row(_RACES, what="the job waits for the first of several")
+            await trial.sql(_SEND_TWO, job["job_id"])
+        case "callback":
+            await trial.until_row(_WAITS_FOR_SIGNAL, what="the job waits for its callback")
+            path = address(trial.folder).read_text().removeprefix(URL)
+            await _until_answered(trial, path, {"paid": True}, {})
+        case "pause":
+            await trial.until_row(_SET_ASIDE, what="the tasks are set aside")
+            await trial.sql(_END_PAUSE)
+        case "rules":
+            await _submit_twice(trial, program)
+        case _:
+            raise ValueError(f"{program.event} is no such event")
 
 
 async def happen_again(trial: Trial, program: Program, heir: TrialPod) -> None:
@@ -218,26 +275,57 @@ async def _make_token(trial: Trial) -> str:
     return token
 
 
+async def _submit_twice(trial: Trial, program: Program) -> None:
+    """Submit two jobs of each key, the second ones through the API; nothing begins meanwhile."""
+    types = (program.job_type, *RULED)
+    await trial.until_row(_HAVE_RULES, len(types), what="the rules are declared")
+    payload = program.payload(trial.key, trial.folder)
+    for each in types:
+        await trial.submit(each, payload)
+    for each in types:
+        body = {"type": each, "payload": payload | {"number": LAST_NUMBER}}
+        headers = {"Authorization": f"Bearer {trial.token}", "Idempotency-Key": each}
+        await _until_answered(trial, "/v1/jobs", body, headers)
+    await pauses.resume(trial.db, PAUSED, by=CANCELLED_BY)
+
+
+async def _until_answered(
+    trial: Trial, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+) -> None:
+    """POST to whichever pod serves, until one has answered. Raises `MissingError`."""
+    is_answered = False
+
+    def serving() -> list[TrialPod]:
+        return [pod for pod in trial.pods if pod.ready and not pod.is_hit]
+
+    while not is_answered:
+        await trial.until(serving, "a pod serves")
+        request = _post(f"{(serving()[0].ready or {}).get('http')}{path}", body, headers)
+        is_answered = await asyncio.to_thread(_ask, request)
+
+
 async def _request(trial: Trial, program: Program, pod: TrialPod) -> None:
     """Submit the job through the API; the outcome may stay unknown."""
     ready = pod.ready or {}
     body = {"type": program.job_type, "payload": program.payload(trial.key, trial.folder)}
-    request = urllib.request.Request(  # noqa: S310 -- loopback
-        f"{ready.get('http')}/v1/jobs",
+    headers = {"Authorization": f"Bearer {trial.token}", "Idempotency-Key": trial.key}
+    await asyncio.to_thread(_ask, _post(f"{ready.get('http')}/v1/jobs", body, headers))
+
+
+def _post(url: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> urllib.request.Request:
+    return urllib.request.Request(  # noqa: S310 -- loopback
+        url,
         data=json.dumps(body).encode(),
-        headers={
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {trial.token}",
-            "Idempotency-Key": trial.key,
-        },
+        headers={"Content-Type": "application/json", **headers},
         method="POST",
     )
-    await asyncio.to_thread(_ask, request)
 
 
-def _ask(request: urllib.request.Request) -> None:
+def _ask(request: urllib.request.Request) -> bool:
+    """Return whether there was an answer; it may have been committed all the same."""
     try:
         with urllib.request.urlopen(request, timeout=ANSWERED_WITHIN_S) as answer:  # noqa: S310
             answer.read()
     except (OSError, ValueError):
-        pass
+        return False
+    return True

@@ -22,6 +22,7 @@ from chaos.checkers import (
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence
 from chaos.history import Event
+from chaos.points import outcomes
 from chaos.points.bench import SCALE
 from chaos.points.events import CANCELLED_BY
 from chaos.points.programs import Program
@@ -55,13 +56,14 @@ FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
 def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left) -> list[str]:
     """What is wrong with a trial, one line each; `baseline` is what an undisturbed trial left."""
-    if (count := len(left.record["jobs"]) - len(left.idle)) != 1:
+    if (count := len(left.record["jobs"]) - len(left.idle)) != 1 + program.others:
         return [f"there are {count} jobs"]
     wrong = [
         *_record(program, left),
         *_end(program, left, baseline),
         *_outside(program, left, shot),
         *_notified(program, left),
+        *outcomes.problems(program, left, baseline, shot),
     ]
     if shot is not None:
         wrong += [*_kept(left), *_counts(left, baseline, shot)]

@@ -41,6 +41,8 @@ async def attend(trial: Trial, program: Program) -> None:
 async def _poll(trial: Trial, program: Program) -> None:
     if program.person == "lets it expire":
         await trial.sql(_EXPIRE)
+    elif program.person == "looks on":
+        return
     elif program.person == "agrees" or await trial.sql(_REMINDED):
         for request in await approvals.pending(trial.db):
             await _agree(trial, request)

@@ -19,6 +19,13 @@ APP: Final = "chaos.points.app"
 IDLE: Final = "points_idle"
 """The type of jobs that no pod runs."""
 IDLE_COUNT: Final = 3
+LIMITED: Final = "points_limited"
+RIVALS: Final = 2
+"""Further jobs of a type with limits, in a trial of it."""
+LAST_NUMBER: Final = 2
+"""The argument of the last submit to a type with a rule, in a trial of rules."""
+RULED: Final = ("points_replaced", "points_debounced", "points_throttled")
+"""Types with a rule, beside the one of the trial's job."""
 REFUSED: Final = "refused"
 """Accounts with this prefix refuse everything."""
 _FLOW_YAML: Final = """
@@ -73,7 +80,7 @@ class Program:
     has_gate: bool = False
     """It waits for a file, which exists from the first pod's end on."""
     status: str = "COMPLETED"
-    person: Literal["agrees", "agrees once reminded", "lets it expire"] = "agrees"
+    person: Literal["agrees", "agrees once reminded", "lets it expire", "looks on"] = "agrees"
     first: First | None = None
     event: Literal[
         "none",
@@ -87,6 +94,10 @@ class Program:
         "retention",
         "tick",
         "signal",
+        "signals",
+        "callback",
+        "pause",
+        "rules",
     ] = "none"
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
@@ -96,6 +107,8 @@ class Program:
     settings: dict[str, object] = field(factory=dict)
     own_payload: dict[str, Any] | None = None
     """Of a user's job."""
+    others: int = 0
+    """How many jobs there are beside it and the idle ones: its children, its rivals."""
     cancels_idle: bool = False
     """It is a bulk operation, which cancels the jobs that no pod runs."""
     may_wait_for_people: bool = False
@@ -123,6 +136,8 @@ class Program:
             named["account"] = f"{self.account_kind}:{key}:0"
         if self.has_gate:
             named["gate"] = str(gate(folder))
+        if self.job_type == LIMITED:
+            named["call"] = key
         if self.is_of_flow:
             return {"flow": FLOW.name, "inputs": named}
         if self.job_type == SEND_NOTIFICATION:
@@ -132,7 +147,9 @@ class Program:
     def applied_once(self, key: str) -> list[str]:
         """The ledger accounts that must be paid into, once each."""
         if self.account_kind is not None:
-            return [] if self.account_kind == REFUSED else [f"{self.account_kind}:{key}:0"]
+            return (
+                [] if self.account_kind in (REFUSED, LIMITED) else [f"{self.account_kind}:{key}:0"]
+            )
         paying = (Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE)
         return [account(op, key, n) for n, op in enumerate(self.operations) if op in paying]
 
@@ -144,6 +161,16 @@ class Program:
 def gate(folder: Path) -> Path:
     """The file that lets the jobs of a trial end."""
     return folder / "gate"
+
+
+def address(folder: Path) -> Path:
+    """The file with the callback URL of the job of a trial."""
+    return gate(folder).with_suffix(".url")
+
+
+def notes(folder: Path) -> Path:
+    """The file in which jobs of a trial note when they run; `folder` is that of its pods."""
+    return folder / "notes"
 
 
 def running(folder: Path) -> Path:
@@ -169,6 +196,9 @@ _EFFECTS: Final = {
 _LEFT_OPEN: Final = {"not applied": "after_intent:1", "applied": "during_call:2"}
 _DOUBT: Final = frozenset({Kind.EFFECT, Kind.DOUBT})
 _DEATH: Final = frozenset({Kind.DEATH})
+_SERVES: Final = {"http": "127.0.0.1:0"}
+URL: Final = "https://shop.example.org"
+"""Of the pods, as those see it who call them back."""
 
 PROGRAMS: Final[tuple[Program, ...]] = (
     _job(
@@ -204,6 +234,57 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     _job("retry", "points_later", Kind.RETRY),
     _job("signal", "points_receiving", Kind.SIGNAL, event="signal"),
+    _job(
+        "callback",
+        "points_calling",
+        Kind.CALLBACK,
+        Kind.ACT,
+        also=frozenset({Kind.SIGNAL}),
+        has_gate=True,
+        event="callback",
+        settings=_SERVES
+        | {"callback_secret": "a secret of trials that is long enough", "public_url": URL},
+    ),
+    _job("children", "points_parent", Kind.CHILD, others=4),
+    _job(
+        "first",
+        "points_first",
+        Kind.CUT,
+        Kind.SIGNAL,
+        also=frozenset({Kind.CHILD, Kind.RETRY}),
+        event="signals",
+        person="looks on",
+        others=1,
+    ),
+    _job(
+        "limits",
+        LIMITED,
+        Kind.LIMIT,
+        Kind.MODEL,
+        also=frozenset({Kind.RETRY}),
+        account_kind=LIMITED,
+        others=RIVALS,
+    ),
+    _job("published", "points_showing", Kind.PUBLISHED, Kind.STEP),
+    _job(
+        "pause",
+        "points_due",
+        Kind.PAUSE,
+        own_payload={"number": 1},
+        event="pause",
+        others=1,
+        settings={"slots": 1},
+    ),
+    _job(
+        "rules",
+        "points_single",
+        Kind.ACT,
+        also=frozenset({Kind.PAUSE}),
+        own_payload={"customer": 10, "number": 1},
+        event="rules",
+        others=len(RULED) + 1,  # one is replaced
+        settings=_SERVES,
+    ),
     _job("log", "points_logging", Kind.LOG, also=frozenset({Kind.STEP}), awaited=("after_lines",)),
     _job("failure", "points_failing", Kind.FAILURE),
     _job(
@@ -320,7 +401,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         also=frozenset({Kind.RETRY}),
         first=First(at="after_claim:1:stop"),
     ),
-    _job("request", "points_nothing", Kind.ACT, event="request", settings={"http": "127.0.0.1:0"}),
+    _job("request", "points_nothing", Kind.ACT, event="request", settings=_SERVES),
     *(
         Program(
             name=f"{name}, {left}",

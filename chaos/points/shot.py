@@ -1,13 +1,14 @@
 """One shot: a pod ends or stops itself at a point, and another one takes over its job."""
 
 import asyncio
+import json
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from chaos.cluster.ledger import Application
 from chaos.cluster.postgres import Row
@@ -16,13 +17,14 @@ from chaos.evidence import Delivery
 from chaos.points.bench import Bench, MissingError, Trial, TrialPod
 from chaos.points.events import TOPICS, begin, happen, happen_again
 from chaos.points.person import attend
-from chaos.points.programs import IDLE, Program, gate
+from chaos.points.programs import IDLE, Program, gate, notes
 from chaos.workloads.old_jobs import archived_in
 from cortex.crash_points import BETWEEN, RECORD
 
 _AT_REST: Final = """
     SELECT count(*) FROM cortex.job j
     HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM cortex_worker.task)
+        AND NOT EXISTS (SELECT FROM cortex.child_cut)
         AND NOT EXISTS (SELECT FROM cortex.outbox WHERE status IN ('PENDING', 'PROCESSING'))
         AND NOT EXISTS (
             SELECT FROM cortex.schedule WHERE due_at <= cortex.now() AND paused_at IS NULL)
@@ -33,6 +35,18 @@ _AT_REST: Final = """
 _IS_GONE: Final = """
     SELECT $1::text AS job WHERE NOT EXISTS (SELECT FROM cortex.job_record WHERE id = $1::uuid)
 """
+_KEPT: Final[Mapping[str, str]] = {
+    "published": "SELECT state, done, total, unit FROM cortex.job_published ORDER BY job_id",
+    "places": "SELECT job_id, key FROM cortex_worker.limit_hold",
+    "waits": "SELECT job_id, kind, name FROM cortex.job_wait",
+    "uses": """
+        SELECT l.unit, sum(u.used)::bigint AS used
+        FROM cortex_worker.limit_use u JOIN cortex.job_limit l ON l.id = u.limit_id
+        GROUP BY l.unit ORDER BY l.unit
+    """,
+}
+"""What checkers of runs do not read."""
+_OF_HEIRS: Final = ("code_wait_s", "http", "callback_secret", "public_url", "slots")
 HIT_AFTER_END_WITHIN_S: Final = 2.0
 
 
@@ -76,11 +90,21 @@ class Left:
     exits: dict[str, int]
     """Of the pods that were to drain."""
     logs: dict[str, str]
+    kept: dict[str, tuple[Row, ...]] = field(factory=dict)
+    """What was published, and what jobs hold and wait for; see `_KEPT`."""
+    notes: tuple[tuple[str, int, str, float], ...] = ()
+    """Of jobs that note when they run: the job, its attempt, what it does, and when."""
 
     @property
     def job(self) -> Row:
-        (job,) = (each for each in self.record["jobs"] if each["type"] != IDLE)
-        return job
+        """The first of all: it has submitted the others, or was submitted before them."""
+        return next(each for each in self.record["jobs"] if each["type"] != IDLE)
+
+    @property
+    def others(self) -> list[Row]:
+        """Its children, or its rivals."""
+        own = self.job["id"]
+        return [each for each in self.record["jobs"] if each["type"] != IDLE and each["id"] != own]
 
     @property
     def idle(self) -> list[Row]:
@@ -188,9 +212,7 @@ async def _inherit(trial: Trial, program: Program) -> TrialPod:
     """Start another pod, which runs undisturbed."""
     if program.has_gate:
         gate(trial.folder).touch()
-    settings = {name: of for name, of in program.settings.items() if name == "code_wait_s"}
-    if program.event == "request":
-        settings["http"] = "127.0.0.1:0"
+    settings = {name: of for name, of in program.settings.items() if name in _OF_HEIRS}
     heir = trial.start("heir", at="", **settings)
     await happen_again(trial, program, heir)
     return heir
@@ -225,4 +247,15 @@ async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[st
         archived=archived_in(trial.archive),
         exits=exits,
         logs={pod.name: pod.log for pod in trial.pods},
+        kept={name: tuple(await trial.sql(query)) for name, query in _KEPT.items()},
+        notes=_noted(trial),
+    )
+
+
+def _noted(trial: Trial) -> tuple[tuple[str, int, str, float], ...]:
+    file = notes(trial.folder)
+    return (
+        tuple(tuple(json.loads(line)) for line in file.read_text().splitlines())
+        if file.exists()
+        else ()
     )

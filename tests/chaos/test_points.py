@@ -117,7 +117,7 @@ def test_pairs_are_stopped_only_at_points_no_single_program_passes() -> None:
 def test_point_passed_by_no_program_is_reported() -> None:
     everything = {each.name: list(POINTS) for each in PROGRAMS}
     assert list(unpassed(PROGRAMS, everything)) == []
-    for program in ("step", "bulk", "flow", "notification", "publish", "patched"):
+    for program in ("step", "bulk", "flow", "notification", "publish", "patched", "published"):
         everything[program].remove("before_step")
     (missing,) = unpassed(PROGRAMS, everything)
     assert (missing.point, missing.problems) == ("before_step", ["nothing of kind step passes it"])
