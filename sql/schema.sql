@@ -6490,6 +6490,8 @@ CREATE TABLE cortex.job_wake (
     tenant text,  -- Of the jobs that wait for the key.
     name text,  -- Of the signal to the key.
     key text,  -- The key to which a signal was sent.
+    wave smallint NOT NULL DEFAULT 0,  -- How often jobs that wait for the key have been woken for signals that none has taken yet.
+    due_at timestamptz NOT NULL DEFAULT '-infinity'::timestamp with time zone,  -- Not before: those that were woken have a moment to take them.
     CONSTRAINT job_wake_pkey PRIMARY KEY (id),
     CONSTRAINT wake_of_a_job_or_a_key CHECK (num_nulls(job_id, key) = 1 AND (num_nulls(tenant, name, key) = ANY (ARRAY[0, 3])))
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0);
@@ -6513,7 +6515,7 @@ BEGIN
     END;
 END $function$;
 
--- Gives tasks to jobs that have what they wait for, for up to so many rows of cortex.job_wake. Returns how many rows were handled, how many jobs got a task, and how much is to be looked at again: jobs that others hold, keys with more jobs.
+-- Gives tasks to jobs that have what they wait for, for up to so many rows of cortex.job_wake. Returns how many rows were handled, how many jobs got a task, and how much is to be looked at again: jobs that others hold, keys for which more jobs wait.
 CREATE FUNCTION cortex.wake_waiting(most integer)
  RETURNS TABLE(handled integer, woken integer, postponed integer)
  LANGUAGE plpgsql
@@ -6523,33 +6525,46 @@ CREATE FUNCTION cortex.wake_waiting(most integer)
  SET enable_mergejoin TO 'off'
 AS $function$
 DECLARE
+    between_waves CONSTANT interval := interval '0.5 seconds';
     jobs uuid[];
     keys jsonb;
     met uuid[];
     held uuid[];
 BEGIN
     WITH old AS MATERIALIZED (
-        SELECT w.id FROM cortex.job_wake w ORDER BY w.id LIMIT most FOR UPDATE SKIP LOCKED
+        SELECT w.id FROM cortex.job_wake w
+        -- One that is due later than any is written was written before the clock was set back.
+        WHERE w.due_at <= cortex.now() OR w.due_at > cortex.now() + 10 * between_waves
+        ORDER BY w.id LIMIT most FOR UPDATE SKIP LOCKED
     ), gone AS (
-        DELETE FROM cortex.job_wake w USING old WHERE w.id = old.id RETURNING w.job_id, w.tenant, w.name, w.key
+        DELETE FROM cortex.job_wake w USING old WHERE w.id = old.id RETURNING w.job_id, w.tenant, w.name, w.key, w.wave
+    ), sent AS (
+        SELECT g.tenant, g.name, g.key, max(g.wave) AS wave FROM gone g WHERE g.key IS NOT NULL
+        GROUP BY g.tenant, g.name, g.key
     )
     SELECT count(*), coalesce(array_agg(DISTINCT g.job_id) FILTER (WHERE g.job_id IS NOT NULL), '{}'),
-           coalesce(jsonb_agg(DISTINCT jsonb_build_array(g.tenant, g.name, g.key)) FILTER (WHERE g.key IS NOT NULL), '[]')
+           coalesce((SELECT jsonb_agg(jsonb_build_array(s.tenant, s.name, s.key, s.wave)) FROM sent s), '[]')
     INTO handled, jobs, keys FROM gone g;
     woken := 0;
-    postponed := 0;
+    postponed := (SELECT count(*) FROM (SELECT FROM cortex.job_wake w WHERE w.due_at > cortex.now() LIMIT 1) w);
     IF handled = 0 THEN
         RETURN NEXT;
         RETURN;
     END IF;
     -- Each statement from here on sees all that was committed with these rows.
     IF keys <> '[]' THEN
+        -- As many jobs of a key as it has signals. A job that was woken may die, end, be paused or wait for code before it
+        -- takes one: so each half second in which a signal is left and jobs wait, twice as many more are woken.
         WITH sent AS MATERIALIZED (
-            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key FROM jsonb_array_elements(keys) AS k
-            WHERE EXISTS (SELECT FROM cortex.signal s WHERE s.key = k.value->>2 AND s.tenant = k.value->>0
-                          AND s.name = k.value->>1 AND s.taken_at IS NULL)
+            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, (k.value->>3)::int AS wave,
+                   least(most, n.number * (1 << (k.value->>3)::int))::int AS number
+            FROM jsonb_array_elements(keys) AS k CROSS JOIN LATERAL (
+                SELECT count(*) AS number FROM (
+                    SELECT FROM cortex.signal s WHERE s.key = k.value->>2 AND s.tenant = k.value->>0
+                        AND s.name = k.value->>1 AND s.taken_at IS NULL LIMIT most) s) n
+            WHERE n.number > 0
         ), asked AS MATERIALIZED (
-            SELECT k.tenant, k.name, k.key, f.ids FROM sent k CROSS JOIN LATERAL (
+            SELECT k.*, f.ids FROM sent k CROSS JOIN LATERAL (
                 SELECT ARRAY(
                     SELECT w.job_id FROM cortex.job_wait w JOIN cortex.job_record j ON j.id = w.job_id
                     WHERE w.key = k.key AND w.name = k.name AND w.key <> '' AND j.tenant = k.tenant
@@ -6557,13 +6572,14 @@ BEGIN
                       AND EXISTS (SELECT FROM cortex.signal s WHERE s.key = k.key AND s.tenant = k.tenant
                                   AND s.name = k.name AND s.taken_at IS NULL
                                   AND (s.only_for IS NULL OR s.only_for = j.submitted_with))
-                    ORDER BY w.job_id LIMIT most) AS ids) f
+                    ORDER BY w.job_id LIMIT k.number) AS ids) f
         ), more AS (
             -- Those that get a task now are not found again.
-            INSERT INTO cortex.job_wake (tenant, name, key)
-            SELECT a.tenant, a.name, a.key FROM asked a WHERE cardinality(a.ids) = most RETURNING id
+            INSERT INTO cortex.job_wake (tenant, name, key, wave, due_at)
+            SELECT a.tenant, a.name, a.key, least(a.wave + 1, 15), cortex.now() + between_waves
+            FROM asked a WHERE cardinality(a.ids) = a.number RETURNING id
         )
-        SELECT jobs || coalesce(array_agg(w.id), '{}'), (SELECT count(*) FROM more) INTO jobs, postponed
+        SELECT jobs || coalesce(array_agg(w.id), '{}'), postponed + (SELECT count(*) FROM more) INTO jobs, postponed
         FROM asked a CROSS JOIN LATERAL unnest(a.ids) AS w(id);
     END IF;
     -- What a job that has ended left open, the one that continues it waits for: children that are being cancelled.
