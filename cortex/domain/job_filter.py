@@ -110,6 +110,8 @@ class StateTerm:
     status: JobStatus
     waiting_on: str = ""
     """Prefix of `waiting_on`; "": any."""
+    is_bare: bool = False
+    """Only of jobs that people see in this state: no word of `Wait` says more of them."""
 
     @property
     def pattern(self) -> str:
@@ -145,9 +147,10 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
 STATE_NAMES: Final = (*STATE_WORDS.values(), *Wait)
 """The words of `status:` that people type."""
 _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
+    **{status.value.lower(): (StateTerm(status),) for status in JobStatus},
     **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},
     STATE_WORDS[_APPR]: tuple(StateTerm(_APPR, prefix) for prefix in _OF_PEOPLE),
-    **{status.value.lower(): (StateTerm(status),) for status in JobStatus},
+    STATE_WORDS[JobStatus.RETRY]: (StateTerm(JobStatus.RETRY, is_bare=True),),
     **_WAITS,
 }
 
@@ -204,10 +207,21 @@ class JobFilter:
 
     @property
     def state_patterns(self) -> list[str] | None:
-        """LIKE patterns for `STATUS|waiting_on`; None: the states alone decide."""
-        if not any(each.waiting_on for each in self.states):
+        """LIKE patterns for `STATUS|waiting_on`; None: the states alone decide.
+
+        One that begins with `!` excludes what the others match.
+        """
+        if not any(each.waiting_on or each.is_bare for each in self.states):
             return None
-        return [each.pattern for each in self.states]
+        wanted = [each.pattern for each in self.states]
+        whole = {each.status for each in self.states if not (each.waiting_on or each.is_bare)}
+        others = [
+            each.pattern
+            for terms in _WAITS.values()
+            for each in terms
+            if StateTerm(each.status, is_bare=True) in self.states and each.status not in whole
+        ]
+        return [*wanted, *(f"!{each}" for each in others if each not in wanted)]
 
     @property
     def is_about_progress(self) -> bool:
@@ -299,7 +313,13 @@ def with_only(text: str, key: str, value: str) -> str:
 
 
 def parse_state(word: str) -> tuple[StateTerm, ...]:
-    """Return the meaning of a word: `run`, `RUNNING`, `effect`. Raises `UsageError`."""
+    """Return the meaning of a word: `run`, `RUNNING`, `effect`. Raises `UsageError`.
+
+    `RETRY` in capitals is the state as it is stored, with all that waits in it; `retry` is what
+    people see as such.
+    """
+    if word.strip() == JobStatus.RETRY:
+        return (StateTerm(JobStatus.RETRY),)
     return _word(word, _STATES, "state", STATE_NAMES)
 
 

@@ -12,8 +12,8 @@ p.silent_after_s, p.zombie_s, (
 -- used: $1 states, $2 agents, $3 ids of jobs, $27. Further conditions, null matches all: $4 states; LIKE patterns of $5
 -- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
 -- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
--- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
--- $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of
+-- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null: with
+-- ! in front what is left out. $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of
 -- STATE|fingerprint of dead letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this
 -- many seconds ago, or null. $26 a tenant or null for all. $27 the tenant by whose index to read, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
@@ -65,7 +65,8 @@ WITH edge AS MATERIALIZED (
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
-      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
+      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19)
+           AND NOT '!' || j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
       AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
       AND ($22::text[] IS NULL OR (
           SELECT d.state || '|' || d.fingerprint FROM cortex.dead_letter d WHERE d.job_id = j.id) LIKE ANY ($22))
@@ -95,8 +96,8 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5 types, $6 agents, $7
 -- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
 -- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
--- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. $20 types that are not
--- read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of STATE|fingerprint of dead
+-- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null: with ! in front what
+-- is left out. $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of STATE|fingerprint of dead
 -- letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this many seconds ago, or null.
 -- $26 a tenant or null for all; $27 the tenant by whose index to read, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
@@ -148,7 +149,8 @@ WITH edge AS MATERIALIZED (
       AND ($6::text[] IS NULL OR a.name LIKE ANY ($6)) AND ($7::text[] IS NULL OR j.queue_name LIKE ANY ($7))
       AND ($8::text[] IS NULL OR j.tenant LIKE ANY ($8)) AND ($9::text[] IS NULL OR j.error_code LIKE ANY ($9))
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
-      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
+      AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19)
+           AND NOT '!' || j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
       AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
       AND ($22::text[] IS NULL OR (
           SELECT d.state || '|' || d.fingerprint FROM cortex.dead_letter d WHERE d.job_id = j.id) LIKE ANY ($22))
@@ -207,7 +209,8 @@ WITH looked AS MATERIALIZED (
       AND ($6::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($6))
       AND ($7::uuid[] IS NULL OR j.id = ANY ($7))
       AND ($19::text IS NULL OR j.tenant = $19)
-      AND ($17::text[] IS NULL OR 'RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17))
+      AND ($17::text[] IS NULL OR 'RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17)
+           AND NOT '!RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17))
       AND ($18::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($18)))
       AND j.created_at < least(cortex.now() - $8::float8 * interval '1 second', $11::timestamptz, 'infinity')
       AND j.created_at > greatest(cortex.now() - $9::float8 * interval '1 second', $10::timestamptz, '-infinity')

@@ -193,8 +193,9 @@ def awaiting(some: Session, database: str) -> Session:
         ("status:asks", (0,)),
         ("status:effect", (1,)),
         ("status:budget", (2, 3)),
-        ("status:retry", (3, 4)),
-        ("status:effect,retry", (1, 3, 4)),
+        ("status:retry", (4,)),
+        ("status:effect,retry", (1, 4)),
+        ("status:retry,budget", (2, 3, 4)),
         ("status:person", ()),
     ],
 )

@@ -78,7 +78,13 @@ A job that waits for a timer of its own code (`ctx.sleep`) shows `◔ sleep`,
 one whose model call waits in a batch of its provider `▤ batch`, one that waits for room in a
 [limit](../guides/limits.md) `≡ limit`.
 
-Each word is a filter: `status:effect`. `status:appr` matches every `WAITING_FOR_APPROVAL`."""
+A job that waits for a signal shows `◇ signal`, one that waits for its children `▷ child`, and one
+that waits for code that can take it `≠ code`.
+
+Each word is a filter, and matches what shows it: `status:effect`, `status:sleep,signal`.
+`status:retry` matches jobs that are tried again after a failure, and those that a breaker holds
+back; `status:appr` all that wait for a person. `status:RETRY`, in capitals, is the state as it is
+stored, with all that waits in it."""
 Rows = Iterable[list[str]]
 
 

@@ -99,7 +99,7 @@ async def test_selection_of_all_is_limited_to_listed_jobs(
         await seat.press("*", "K", "enter", "y")
         assert [[job.int for job in each.job_ids] for each, _ in cluster.begun] == [[1]]
         await seat.press("@", "c", "c")
-        assert "--filter status:retry --limit" in seat.app.clipboard
+        assert "--filter status:RETRY --limit" in seat.app.clipboard
 
 
 @on_asyncio

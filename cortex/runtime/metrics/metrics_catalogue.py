@@ -228,7 +228,12 @@ DATABASE_UP: Final = _gauge(
     "cortex_database_up", "1 if the last query of the figures below succeeded"
 )
 DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "age of the figures below")
-JOBS: Final = _gauge("cortex_jobs", "unfinished jobs of the whole system", "status")
+JOBS: Final = _gauge(
+    "cortex_jobs",
+    "unfinished jobs of the whole system by stored state: those that sleep or wait for signals, "
+    "children or code are in RETRY or WAITING_FOR_APPROVAL, see cortex_waiting_jobs",
+    "status",
+)
 DUE: Final = _gauge(
     "cortex_due_jobs", "tasks of the whole system that a pod could claim, without paused queues"
 )

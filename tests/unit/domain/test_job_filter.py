@@ -28,6 +28,7 @@ from cortex.view.jobs import SHOWN, state_shown
 
 RETRY, FAILED = JobStatus.RETRY, JobStatus.FAILED
 APPR = JobStatus.WAITING_FOR_APPROVAL
+SEEN_RETRY = StateTerm(RETRY, is_bare=True)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +39,10 @@ APPR = JobStatus.WAITING_FOR_APPROVAL
         (
             "status:retry agent:invoice-* type:x age>10m",
             JobFilter(
-                states=(StateTerm(RETRY),), agents=("invoice-*",), types=("x",), older_than_s=600.0
+                states=(SEEN_RETRY,), agents=("invoice-*",), types=("x",), older_than_s=600.0
             ),
         ),
-        ("status:retry,fail", JobFilter(states=(StateTerm(RETRY), StateTerm(FAILED)))),
+        ("status:retry,fail", JobFilter(states=(SEEN_RETRY, StateTerm(FAILED)))),
         (
             "status:fail status:RETRY STATUS:Fail",
             JobFilter(states=(StateTerm(FAILED), StateTerm(RETRY))),
@@ -196,7 +197,16 @@ def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
     assert which.states == (StateTerm(APPR, "effect:"), StateTerm(JobStatus.RUNNING))
     assert which.statuses == (APPR, JobStatus.RUNNING)
     assert which.state_patterns == ["WAITING_FOR_APPROVAL|effect:%", "RUNNING|%"]
-    assert parse_filter("status:retry,run").state_patterns is None
+    assert parse_filter("status:done,run").state_patterns is None
+
+
+def test_status_retry_leaves_out_waits_that_people_see_as_such() -> None:
+    patterns = parse_filter("status:retry,sleep").state_patterns
+    assert patterns is not None
+    assert patterns[:2] == ["RETRY|%", "RETRY|sleep%"]
+    assert {"!RETRY|signal:%", "!RETRY|child:%", "!RETRY|code%"} <= {*patterns}
+    assert "!RETRY|sleep%" not in patterns, "it is asked for"
+    assert parse_filter("status:RETRY").state_patterns is None, "the state as it is stored"
 
 
 def test_words_of_waits_for_people_leave_out_signals_and_children() -> None:

@@ -72,7 +72,7 @@ def test_selection_of_all_includes_the_filter_of_its_order() -> None:
     jobs.marks.take_all()
     selection = jobs.selection
     assert selection.which.statuses == (JobStatus.RETRY,)
-    assert selection.arguments[:2] == ("--filter", "type:digest status:retry")
+    assert selection.arguments[:2] == ("--filter", "type:digest status:RETRY")
     jobs.marks.clear()
     jobs.marks.toggle(UUID(int=7))
     assert jobs.selection.arguments == (str(UUID(int=7)),)

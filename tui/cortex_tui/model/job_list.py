@@ -11,7 +11,6 @@ import attrs
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
-    STATE_WORDS,
     JobCursor,
     JobFilter,
     parse_filter,
@@ -74,7 +73,7 @@ class JobList:
         """The text of the filter within this order."""
         if self.order is not Order.DUE:
             return self.text
-        return with_only(self.text, "status", STATE_WORDS[JobStatus.RETRY])
+        return with_only(self.text, "status", JobStatus.RETRY)
 
     @property
     def steps_version(self) -> tuple[UUID, Hashable] | None:
