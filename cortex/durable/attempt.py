@@ -25,6 +25,7 @@ from cortex.domain.model import Capabilities, ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.domain.signals import ReceivedSignal
 from cortex.domain.timeouts import check_step_timeout
+from cortex.domain.waits import Wait
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
 from cortex.durable.contenders import Contender
 from cortex.durable.gates import Gate
@@ -283,6 +284,20 @@ class Signals(Protocol):
         """
 
 
+class Arrivals(Protocol):
+    """Notices what comes for a job that runs; given by the pod."""
+
+    async def come(self, claim: Claim, waits: Sequence[Wait]) -> None:
+        """Return once the job may have one of these. What comes may be missed."""
+
+
+class NoArrivals:
+    """Notices nothing."""
+
+    async def come(self, claim: Claim, waits: Sequence[Wait]) -> None:  # noqa: ARG002
+        await trio.sleep_forever()
+
+
 class Channels(Protocol):
     """The subscriptions by which people are notified; given by the pod."""
 
@@ -379,6 +394,7 @@ class Services:
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random
+    arrivals: Arrivals = attrs.field(factory=NoArrivals)
     meter: Meter = attrs.field(factory=Unmetered)
     tracing: Tracing = attrs.field(factory=Untraced)
     resources: Resources = attrs.field(factory=Resources)

@@ -3,7 +3,7 @@
 What is true already wins at once, in the order of the arguments; what an earlier attempt has
 recorded before it was killed wins first of all. Otherwise the job waits for all of them together.
 Steps run meanwhile, and so the job stays in its pod while one does; its waits are looked at again
-every few seconds.
+when the pod notices that something has come for one, and every few seconds, since it may miss that.
 
 The losers are withdrawn by the statement that records the winner: a request to people is cancelled,
 a signal that was taken is the first of its queue again, a child that is not detached is cancelled
@@ -31,7 +31,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import StepKind
 from cortex.domain.waiting import CHILD, SIGNAL, SLEEP
-from cortex.domain.waits import DecisionWait
+from cortex.domain.waits import DecisionWait, Wait
 from cortex.durable.attempt import Attempt
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.contenders import WaitKind
@@ -174,12 +174,26 @@ class _Race:
             raise_all(raised)
 
     async def _look_again(self) -> None:
-        """Look at the waits, ever more rarely, until one has ended."""
-        pause_s, has_ended = LOOK_S, False
+        """Look at the waits when something comes, and ever more rarely, until one has ended."""
+        pause_s, has_ended, has_come = LOOK_S, False, False
         while not has_ended:
-            await trio.sleep(min(pause_s, self._due_in_s()))
+            if has_come:  # another part of the job has taken it: not at once again
+                await trio.sleep(min(LOOK_S, self._due_in_s()))
+            has_come = False
+            with trio.move_on_after(min(pause_s, self._due_in_s())):
+                has_come = await self._arrival()
             has_ended = await self._look()
             pause_s = min(LOOK_MAX_S, 2 * pause_s)
+
+    async def _arrival(self) -> bool:
+        """Return when something has come for one of the waits, as far as the pod notices."""
+        wishes = [wish for wish, _ in self.wishes.values()]
+        waits: list[Wait] = [each for wish in wishes for each in wish.waits]
+        waits += [_decision(each) for wish in wishes for each in wish.awaited]
+        if not waits:
+            await trio.sleep_forever()
+        await self.attempt.services.arrivals.come(self.attempt.claim, waits)
+        return True
 
     def _due_in_s(self) -> float:
         """Return in how many seconds the first of the times is over."""

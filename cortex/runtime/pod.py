@@ -43,6 +43,7 @@ from cortex.durable.attempt import Services
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
+from cortex.runtime.calls.arrivals import StoreArrivals
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.clients.answer_listener import AnswerListener
@@ -191,6 +192,7 @@ class _Pod:
         self._process = psutil.Process()
         self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
+        self._arrivals = StoreArrivals(port)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
         self._step_reports = StepReports(port, pod_id=self._record.id, running=running, rng=rng)
         self._heartbeat = Heartbeat(
@@ -509,6 +511,7 @@ class _Pod:
             receipts=self._receipts,
             committer=self._committer,
             self_fence=self._self_fence,
+            arrivals=self._arrivals,
             runners=self._runners,
             metrics=self._metrics,
             tracing=self._tracing,
@@ -599,6 +602,8 @@ class _Pod:
         wake((self._control, self._drain_requests, self._breakers, *self._runners), channel)
         if channel == CONTROL:
             self._sender.wake()
+        if channel == WAKES:
+            self._arrivals.wake()
 
     async def _sign_off(self) -> None:
         """Sign off, also when the start is cut short, so that no other pod waits for this one.

@@ -12,6 +12,7 @@ from cortex.domain.log_line import JobLog
 from cortex.durable.attempt import Services
 from cortex.durable.tracing import Tracing
 from cortex.postgres.bridge import Port
+from cortex.runtime.calls.arrivals import StoreArrivals
 from cortex.runtime.calls.batches import StoreBatches
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
@@ -45,6 +46,7 @@ def services_of(
     receipts: Receipts,
     committer: Committer,
     self_fence: SelfFence,
+    arrivals: StoreArrivals,
     runners: Sequence[Runner],
     metrics: Metrics,
     tracing: Tracing,
@@ -89,6 +91,7 @@ def services_of(
         upkeep=RunnerUpkeep(runners),
         channels=StoreChannels(port=port, chance=chance),
         signals=StoreSignals(port=port, pod_id=pod_id, rng=rng),
+        arrivals=arrivals,
         callbacks=StoreCallbacks(port=port, pod_id=pod_id, signer=signer, rng=rng),
         publisher=committer,
         children=StoreChildren(port=port, pod_id=pod_id, chance=chance, rng=rng),

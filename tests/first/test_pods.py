@@ -138,6 +138,22 @@ def test_losing_children_are_cancelled_unless_detached(pods: Pods, point: str) -
     assert_one_truth(pods.dsn)
 
 
+def test_arrivals_wake_jobs_beside_their_steps(pods: Pods) -> None:
+    jobs = [submit(pods.dsn, each) for each in ("works", "works-apart", "leads")]
+    pods.start("--app", "tests.support.apps.beside_app")
+
+    def all_work() -> bool:
+        return all(state_of(pods.dsn, each) == {"phase": "works"} for each in jobs)
+
+    eventually(all_work, what="all steps run")
+    for each in jobs[:2]:
+        sql(pods.dsn, "SELECT cortex.send_signal('go', '1', job => $1)", each)
+    sql(pods.dsn, "SELECT cortex.send_signal('end', '2', key => 'follower')")
+    results = [until_status(pods.dsn, each, "COMPLETED")["result"] for each in jobs]
+    assert results == [["go", 1], ["go", 1], ["follows result", 2]]
+    assert_one_truth(pods.dsn)
+
+
 def test_why_names_all_that_wakes_a_job(pods: Pods) -> None:
     buys, races = submit(pods.dsn, "buys"), submit(pods.dsn, "races")
     pods.start(*APP)

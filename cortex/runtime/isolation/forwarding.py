@@ -70,6 +70,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "children.ids": Allowed(),
     "channels.notify": Allowed(),  # it submits a job, as any job may
     "signals.take": Allowed(),
+    "arrivals.come": Allowed(),
     "callbacks.open": Allowed(),
     "callbacks.url": Allowed(),
 }

@@ -191,6 +191,7 @@ class _Runner:
             upkeep=pod("upkeep"),
             channels=pod("channels"),
             signals=pod("signals"),
+            arrivals=pod("arrivals"),
             callbacks=pod("callbacks"),
             publisher=pod("publisher"),
             children=pod("children"),
