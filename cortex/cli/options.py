@@ -278,6 +278,10 @@ class Instant(click.ParamType[datetime]):
             self.fail(f"{str(value)[:80]!r} is not a time such as 2026-01-31T12:00:00Z", param, ctx)
         if instant.tzinfo is None:
             self.fail(f"{value} has no time zone: such as {instant.isoformat()}Z", param, ctx)
+        from cortex.domain.option_check import can_show  # not for `--help`
+
+        if not can_show(instant):
+            self.fail(f"{value} is not an instant of the years 1 to 9999", param, ctx)
         return instant
 
 

@@ -64,6 +64,11 @@ def check_tags(tags: object) -> None:
         check_text("tag", tag, NAME_MAX)
 
 
+def can_show(instant: datetime) -> bool:
+    """Return whether the database and every time zone can show an instant."""
+    return EARLIEST <= instant <= LATEST
+
+
 def check_instant(name: str, value: object) -> None:
     """Raise `UsageError` for what is neither None nor an instant that all can show."""
     if value is None:
@@ -73,5 +78,5 @@ def check_instant(name: str, value: object) -> None:
             f"{name} {value!r:.80} is not an instant with a time zone",
             hint="such as datetime.now(UTC) + timedelta(hours=1)",
         )
-    if not EARLIEST <= value <= LATEST:
+    if not can_show(value):
         raise UsageError(f"{name} {value} is not an instant of the years 1 to 9999")

@@ -85,6 +85,7 @@ def test_a_wrong_target_is_one_line(cortex: Cortex, target: str, message: str) -
         ("2020-01-31T12:00:00Z", "due_by 2020-01-31 12:00:00+00 is in the past"),
         ("9026-01-31T12:00:00Z", "due_by 9026-01-31 12:00:00+00 is more than ten years away"),
         ("12026-01-31T12:00:00Z", "is not a time such as"),
+        ("9999-12-31T23:59:59-23:00", "is not an instant of the years 1 to 9999"),
     ],
 )
 def test_a_wrong_deadline_is_one_line(cortex: Cortex, given: str, message: str) -> None:
@@ -122,6 +123,8 @@ def test_http_pauses_and_says_that_a_job_is_not_new(
     assert server.get("/v1/pauses", token=operator).json == paused.json
     assert post("/v1/pauses/resume", target=target, reason="seen").json["pauses"] == []
     assert post("/v1/pauses", target="pod:vm", reason="x").status == 400
+    late = post("/v1/jobs", type="other", due_by="9999-12-31T23:59:59-23:00")
+    assert "body.due_by must be an instant with its time zone" in late.json["detail"]
     assert post("/v1/pauses", target="type:gone", reason="x").status == 404
 
 

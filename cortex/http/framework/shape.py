@@ -20,6 +20,7 @@ import attrs
 import cattrs
 
 from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.option_check import can_show
 from cortex.durable import codec, json_schema
 from cortex.durable.json_schema import FieldSchema, Schema
 from cortex.durable.structuring import (
@@ -165,7 +166,8 @@ def _uuid(value: Any, _: Any) -> UUID:
 def _instant(value: Any, _: Any) -> datetime:
     if isinstance(value, str):
         with suppress(ValueError):
-            if (made := datetime.fromisoformat(value)).tzinfo is not None:
+            made = datetime.fromisoformat(value)
+            if made.tzinfo is not None and can_show(made):
                 return made
     return refuse("an instant with its time zone, such as 2026-01-31T12:00:00Z", value)
 
