@@ -8477,6 +8477,14 @@ BEGIN
           AND j.status = 'FAILED'
         ORDER BY c.ordinal LIMIT cardinality(new_ids)))
     ORDER BY d.job_id FOR UPDATE;
+    -- One that a person's decision failed has none: such a retry locks its record instead.
+    PERFORM FROM cortex.job_record r
+    WHERE r.id = ANY (ARRAY(
+        SELECT c.job_id FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id
+        WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal >= first AND c.parent_id <> of_job
+          AND j.status = 'FAILED' AND cortex.is_decision(j.error_code)
+        ORDER BY c.ordinal LIMIT cardinality(new_ids)))
+    ORDER BY r.id FOR NO KEY UPDATE;
     -- A batch locks the children that it ends in an order of its own: this waits for none of them.
     WITH running AS MATERIALIZED (
         SELECT c.ctid AS place FROM cortex.job_child c JOIN cortex.job_record j ON j.id = c.job_id

@@ -3,8 +3,8 @@
 -- people's decision failed, which has none. People's retries count towards the cap of their tenant. Per job: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7
 -- why, $9 another payload or null, $10 what is different in that. For all: $4 agent version, null: the same, 0: the
 -- newest; $5 whether to leave the steps out, $6 who, $11 by which credential, $8 whether it is the triage. The steps are copied if the agent's
--- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered);
--- the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
+-- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered), then
+-- the records of those without one (ordered); the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
 WITH capped AS MATERIALIZED (
     SELECT cortex.check_retries($1::uuid[], $2::uuid[], $9::jsonb[]),
            CASE WHEN NOT $8 THEN cortex.refuse_retries_over_cap($1::uuid[], $2::uuid[], $9::jsonb[]) END
@@ -20,7 +20,9 @@ WITH capped AS MATERIALIZED (
     FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[], $9::jsonb[], $10::jsonb[])
         AS a(job_id, new_id, delay_s, reason, payload, payload_changes)
     JOIN cortex.job_record j ON j.id = a.job_id
-    WHERE j.status = 'FAILED' AND cortex.is_decision(j.error_code)
+    WHERE j.status = 'FAILED' AND cortex.is_decision(j.error_code) AND (SELECT count(*) FROM held) >= 0
+    -- A parent that takes its children on locks both in this order, before the children's places.
+    ORDER BY j.id FOR NO KEY UPDATE OF j
 ), chosen AS MATERIALIZED (
     SELECT h.*, v.version, NOT $5 AND v.digest IS NOT DISTINCT FROM own.digest AS keeps_steps,
            CASE WHEN v.digest <> own.digest THEN v.spec->'limits' END AS limits,

@@ -3,9 +3,11 @@
 import pytest
 
 from cortex.domain.waits import ChildrenWait
+from cortex.postgres.queries import sql as query_text
 from cortex.store import children, jobs
 from tests.children.conftest import Parents
 from tests.signals.conftest import open_transaction
+from tests.support.records.factories import JOB_TYPE
 from tests.support.records.rows import new_id
 from tests.support.servers.postgres import sql
 
@@ -18,6 +20,12 @@ BY_HAND = (
     "max_retries) SELECT $1, type, payload, id, id, parent_id, 3 FROM cortex.job_record "
     "WHERE id = $2"
 )
+DENIED = (
+    "WITH gone AS (DELETE FROM cortex_worker.task WHERE job_id = $1) "
+    "UPDATE cortex.job_record SET status = 'FAILED', attempt = 1, error_message = 'x', "
+    "error_code = 'denied', worker_job_id = NULL WHERE id = $1"
+)
+FREE = "SELECT id FROM cortex.job_record WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED"
 
 
 def test_parent_that_adopts_children_waits_for_no_batch_that_ends_them(parents: Parents) -> None:
@@ -131,3 +139,28 @@ def test_child_that_a_person_has_retried_runs_beside_those_that_may_at_once(
     now = parents.ids(again)  # its end lets no other one begin
     assert now[0] == new
     assert parents.submitted(now) == now
+
+
+def test_parent_and_person_lock_a_child_that_a_decision_failed_before_its_place(
+    parents: Parents,
+) -> None:
+    """Else each could wait for the other: it has no dead letter that both lock first."""
+    claim = parents.running()
+    (child,) = parents.spawn(claim, 1, kind=JOB_TYPE)
+    parents.stage.claim(child)
+    sql(parents.stage.dsn, DENIED, child)
+    again = parents.retried(claim)
+    adopt = "SELECT cortex.adopt_children($1, 1, $2, 'pages', 0, ARRAY[$3::uuid], 1)"
+    given = (again.lease.job_id, parents.stage.pod_id, new_id())
+    with open_transaction(parents.stage.dsn, adopt, *given):
+        assert sql(parents.stage.dsn, FREE, child) == []
+    (child,) = parents.ids(again)
+    parents.stage.claim(child)
+    sql(parents.stage.dsn, DENIED, child)
+    retry = (
+        *([child], [new_id()], [0.0], None, False, "ana", ["why"], False),
+        *([None], [None], "os:1"),
+    )
+    with open_transaction(parents.stage.dsn, query_text("dead_letters.retry"), *retry):
+        assert sql(parents.stage.dsn, FREE, child) == []
+    assert len(sql(parents.stage.dsn, FREE, child)) == 1
