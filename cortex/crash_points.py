@@ -88,6 +88,8 @@ class Kind(StrEnum):
     """A job that opens a callback URL."""
     CHILD = "child"
     """A job that submits others, and waits for them."""
+    ADOPTION = "adoption"
+    """A job that continues a failed one, whose children it takes on."""
     CUT = "cut"
     """A job that goes on without a child, which is cancelled."""
     PUBLISHED = "published"
@@ -191,6 +193,10 @@ POINTS: Final[dict[str, Point]] = {
     # jobs that a job submits
     "before_spawn": Point("a job is about to submit others", (Kind.CHILD,)),
     "after_spawn": Point("they are submitted, the step is not recorded", (Kind.CHILD,)),
+    "before_adopt": Point(
+        "a job is about to take on what an earlier one of its lineage has left", (Kind.ADOPTION,)
+    ),
+    "after_adopt": Point("those are its children now, and run again", (Kind.ADOPTION,)),
     "before_cut": Point(
         "children of jobs that have ended are about to be cancelled", (Kind.POD, Kind.CUT)
     ),

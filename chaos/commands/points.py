@@ -17,7 +17,7 @@ from chaos.points.bench import AppError, Bench
 from chaos.points.exhaust import AT_ONCE, exhaust
 from chaos.points.programs import APP, PROGRAMS, Program
 
-DEADLINE_S: Final = 1800.0
+DEADLINE_S: Final = 3600.0
 FAILED: Final = 1
 
 T = TypeVar("T")

@@ -11,12 +11,14 @@ import trio
 from chaos.points.programs import running
 from chaos.points.waiting_jobs import (
     QUICK,
+    adopting,
     calling,
     debounced,
     double,
     due,
     first,
     limited,
+    mended,
     parent,
     patient,
     replaced,
@@ -37,6 +39,7 @@ from cortex import Applied, Context, Invocation, NotApplied, ToolContext, job, t
 from cortex.domain.errors import RejectedError, TransientError
 
 __all__ = [
+    "adopting",
     "calling",
     "chaos_idempotent",
     "chaos_program",
@@ -48,6 +51,7 @@ __all__ = [
     "due",
     "first",
     "limited",
+    "mended",
     "parent",
     "patient",
     "replaced",

@@ -25,6 +25,7 @@ from chaos.points.programs import (
     URL,
     Program,
     address,
+    gate,
     running,
 )
 from chaos.workloads import old_jobs
@@ -36,7 +37,7 @@ from cortex.domain.job import Submission
 from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import Database
-from cortex.store import idempotency, jobs, pauses, specs, tasks, tokens
+from cortex.store import idempotency, jobs, pauses, retries, specs, tasks, tokens
 from cortex.store.specs import SpecKind
 
 ANSWERED_WITHIN_S: Final = 5.0
@@ -69,6 +70,7 @@ _DUE: Final = """
     )
     SELECT pg_notify('cortex_breaker', 'schedule')
 """
+_FAILED: Final = "SELECT id FROM cortex.job WHERE type = $1 AND status = 'FAILED'"
 _RACES: Final = "SELECT job_id FROM cortex.job_wait WHERE kind = 'signal' AND name = 'go'"
 _SEND_TWO: Final = """
     SELECT cortex.send_signal('go', '1', job => $1), cortex.send_signal('go', '2', job => $1)
@@ -188,7 +190,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "signal":
             job = await trial.until_row(_WAITS_FOR_SIGNAL, what="the job waits for a signal")
             await trial.sql("SELECT cortex.send_signal('go', job => $1)", job["id"])
-        case "signals" | "callback" | "pause" | "rules":
+        case "signals" | "callback" | "pause" | "rules" | "mend":
             await _happen_outside(trial, program)
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
@@ -212,6 +214,16 @@ async def _happen_outside(trial: Trial, program: Program) -> None:
             await trial.sql(_END_PAUSE)
         case "rules":
             await _submit_twice(trial, program)
+        case "mend":
+            failed = await trial.until_row(_FAILED, program.job_type, what="the job has failed")
+            gate(trial.folder).touch()
+            await retries.retry_now(
+                trial.db,
+                failed["id"],
+                by=CANCELLED_BY,
+                reason="mended",
+                new_id=system_chance().new_id,
+            )
         case _:
             raise ValueError(f"{program.event} is no such event")
 

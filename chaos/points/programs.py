@@ -20,7 +20,7 @@ IDLE: Final = "points_idle"
 """The type of jobs that no pod runs."""
 IDLE_COUNT: Final = 3
 LIMITED: Final = "points_limited"
-RIVALS: Final = 2
+RIVALS: Final = 1
 """Further jobs of a type with limits, in a trial of it."""
 LAST_NUMBER: Final = 2
 """The argument of the last submit to a type with a rule, in a trial of rules."""
@@ -98,6 +98,7 @@ class Program:
         "callback",
         "pause",
         "rules",
+        "mend",
     ] = "none"
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
@@ -246,6 +247,16 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         | {"callback_secret": "a secret of trials that is long enough", "public_url": URL},
     ),
     _job("children", "points_parent", Kind.CHILD, others=4),
+    _job(
+        "adoption",
+        "points_adopting",
+        Kind.ADOPTION,
+        also=frozenset({Kind.CHILD}),
+        has_gate=True,
+        status="FAILED",
+        event="mend",
+        others=3,  # its child, the job that continues it, and that one's child
+    ),
     _job(
         "first",
         "points_first",

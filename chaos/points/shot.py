@@ -210,7 +210,7 @@ async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
 
 async def _inherit(trial: Trial, program: Program) -> TrialPod:
     """Start another pod, which runs undisturbed."""
-    if program.has_gate:
+    if program.event == "leave":
         gate(trial.folder).touch()
     settings = {name: of for name, of in program.settings.items() if name in _OF_HEIRS}
     heir = trial.start("heir", at="", **settings)

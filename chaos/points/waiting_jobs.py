@@ -13,6 +13,7 @@ from chaos.workloads.model_script import first_message
 from chaos.workloads.program import MODEL
 from cortex import Concurrency, Context, Debounce, Rate, Retry, Singleton, Throttle, job
 from cortex.domain.backoff import Backoff
+from cortex.domain.errors import RejectedError
 
 QUICK: Final = Retry(max=5, worker_attempts=4, backoff=Backoff(base_s=0.05, cap_s=0.2))
 PERIOD: Final = "1h"
@@ -57,9 +58,25 @@ async def first(ctx: Context) -> list[Any]:
     won = await ctx.first(
         ctx.sleep("too late", days=1), ctx.approve("buy"), ctx.receive("go"), child.result()
     )
-    left = await ctx.receive("go", timeout=0, default=None)
-    late = await ctx.first(ctx.receive("go"), ctx.sleep("soon", seconds=0.2))
+    # The timer is over if its pod was killed with the signal in its hands: then that is given back.
+    again = await ctx.first(ctx.sleep("soon", seconds=1.0), ctx.receive("go"))
+    left = await ctx.receive("go", timeout=0, default=again.value)
+    late = await ctx.first(ctx.receive("go"), ctx.sleep("later", seconds=0.2))
     return [won.name, won.value, left, late.name]
+
+
+@job("points_mended", retry=QUICK)
+async def mended(_: Context, gate: str) -> str:
+    """Fail for good until a file exists, as a child."""
+    if not await trio.Path(gate).exists():
+        raise RejectedError("nobody has mended it")
+    return "mended"
+
+
+@job("points_adopting", retry=QUICK)
+async def adopting(ctx: Context, gate: str) -> str:
+    """Fail with its child, which the job that continues this one runs again."""
+    return await ctx.call(mended, gate=gate)
 
 
 @job("points_showing", retry=QUICK)

@@ -45,15 +45,19 @@ NO_PROGRESS = frozenset(
         "approvals.show",
         "bulk.choose",
         "bulk.give_up",
+        "children.ids",
+        "children.outcomes",
         "clock.now",
         "codes.served",
         "configs.spec",
         "drains.is_requested",
+        "files.content",
         "feed.results",
         "feed.since",
         "jobs.cancel_requests",
         "jobs.settled",
         "model_batches.calls",
+        "model_batches.find",
         "model_batches.others",
         "model_batches.outlook",
         "jobs.show",
@@ -76,6 +80,7 @@ NO_PROGRESS = frozenset(
         "subscriptions.routes",
         "store.figures",
         "store.look",
+        "store.met",
         "tasks.blocked",
         "tasks.has_work",
         "tasks.locked",
@@ -108,6 +113,7 @@ NO_PROGRESS = frozenset(
         # repeated in its step, whose points stand around it
         "approvals.remind_one",
         "bulk.settle",
+        "files.keep",
         "jobs.submit_once",
         # what has expired anyway is forgotten
         "store.forget",
@@ -136,10 +142,12 @@ def points_of(tree: ast.AST) -> list[tuple[int, str]]:
 def writes_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, name) of each call of the store that writes progress."""
     for call in calls(tree):
-        if ast.unparse(call.func).split(".")[-1] in {"port", "_port", "cross"} and call.args:
-            method = ast.unparse(call.args[0])
-            if method not in NO_PROGRESS:
-                yield call.lineno, method
+        names = [ast.unparse(each) for each in (call.func, *call.args)]
+        if names[0] == "partial":
+            del names[0]  # what it will call
+        is_sent = names[0].split(".")[-1] in {"port", "_port", "cross"} and names[1:]
+        if is_sent and names[1] not in NO_PROGRESS:
+            yield call.lineno, names[1]
 
 
 def uncovered(source: str) -> list[str]:
@@ -162,6 +170,7 @@ def test_the_rule_finds_a_write_without_points() -> None:
     assert uncovered(pair % "after_a") == []
     assert uncovered(pair % "after_b") == ["3: tasks.claim"]
     assert uncovered("async def f():\n await self._port(tasks.orphans)") == []
+    assert uncovered("async def f():\n g = partial(self.port, tasks.claim)") == ["2: tasks.claim"]
 
 
 @pytest.mark.parametrize(

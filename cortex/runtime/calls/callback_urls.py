@@ -37,6 +37,7 @@ class StoreCallbacks:
         lineage_id = claim.lineage_id or claim.lease.job_id
         callback_id, address, signed_with = self.signer.new(lineage_id, key)
         token = self.signer.token(lineage_id, callback_id, signed_with)
+        crash_point("before_callback")
         write = partial(
             self.port,
             callbacks.open_one,
@@ -50,7 +51,6 @@ class StoreCallbacks:
             schema=schema,
             expires_s=expires_s,
         )
-        crash_point("before_callback")
         expires_at = await retry_while_unavailable(
             write, log=_log, event="callback not opened", rng=self.rng
         )

@@ -48,6 +48,7 @@ class StoreChildren:
         terms: ChildTerms,
         let_go: int | None,
     ) -> SpawnReply:
+        crash_point("before_spawn")
         write = partial(
             self.port,
             children.spawn,
@@ -60,7 +61,6 @@ class StoreChildren:
             terms=terms,
             let_go=let_go,
         )
-        crash_point("before_spawn")
         reply: SpawnReply = await retry_while_unavailable(
             write, log=_log, event="children not submitted", rng=self.rng
         )
@@ -85,6 +85,7 @@ class StoreChildren:
         )
 
     async def adopt(self, claim: Claim, *, step: str, first: int, let_go: int) -> AdoptVerdict:
+        crash_point("before_adopt")
         write = partial(
             self.port,
             children.adopt,
@@ -95,9 +96,11 @@ class StoreChildren:
             new_ids=[self.chance.new_id() for _ in range(children.ADOPT_MAX)],
             let_go=let_go,
         )
-        return await retry_while_unavailable(
+        verdict: AdoptVerdict = await retry_while_unavailable(
             write, log=_log, event="children not adopted", rng=self.rng
         )
+        crash_point("after_adopt")
+        return verdict
 
     async def ids(self, claim: Claim, *, step: str, first: int, limit: int) -> list[UUID]:
         read = partial(
