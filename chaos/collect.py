@@ -50,6 +50,8 @@ OBSERVED: Final[Mapping[str, str]] = {
     """,
     "renewals": "SELECT job_id, attempt, max(at) AS at FROM chaos.kept GROUP BY job_id, attempt",
     "setbacks": "SELECT * FROM chaos.setback ORDER BY n",
+    "pauses": "SELECT * FROM chaos.pause ORDER BY n",
+    "births": "SELECT * FROM chaos.birth ORDER BY n",
     "reopened": "SELECT * FROM chaos.reopened ORDER BY n",
     "wrong_deaths": "SELECT * FROM chaos.wrong_death ORDER BY n",
     "strangers": """

@@ -135,6 +135,10 @@ class Evidence:
     """Each attempt's start, as recorded by `chaos.observer`, in order; empty without it."""
     moves: tuple[Row, ...] = ()
     """Each change of a job's state; the history must contain the same."""
+    pauses: tuple[Row, ...] = ()
+    """Each pause of jobs, and each end of one, in order."""
+    births: tuple[Row, ...] = ()
+    """When the submit of each job committed whose type has a rule about submits."""
     beats: tuple[Row, ...] = ()
     renewals: tuple[Row, ...] = ()
     """When each attempt's own heartbeat was last written."""

@@ -15,9 +15,10 @@ CREATE SCHEMA chaos;
 CREATE TABLE chaos.claim (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
     statement xid8 NOT NULL, job_id uuid NOT NULL, previous int NOT NULL, attempt int NOT NULL,
-    pod_id uuid, run_at timestamptz, spent int);
+    pod_id uuid, run_at timestamptz, spent int, began timestamptz NOT NULL);
 COMMENT ON TABLE chaos.claim IS
-    'Each time a job got an owner; run_at is that of its task, spent as which try of that.';
+    'Each time a job got an owner; run_at is that of its task, spent as which try of that, began '
+    'when the statement came.';
 CREATE TABLE chaos.move (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
     job_id uuid NOT NULL, previous text, new text NOT NULL, attempt int NOT NULL);
@@ -49,6 +50,18 @@ CREATE TABLE chaos.reopened (
     seq bigint NOT NULL, message uuid NOT NULL, subscription text, previous text NOT NULL,
     new text NOT NULL);
 COMMENT ON TABLE chaos.reopened IS 'Each time a message was written to after its end.';
+
+CREATE TABLE chaos.pause (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    kind text NOT NULL, name text NOT NULL, is_over boolean NOT NULL);
+COMMENT ON TABLE chaos.pause IS
+    'Each pause, as its transaction commits, and each end of one, before its transaction commits.';
+
+CREATE TABLE chaos.birth (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    job_id uuid NOT NULL);
+COMMENT ON TABLE chaos.birth IS
+    'When the submit of each job whose type has a rule committed: until then it waits for others.';
 
 CREATE FUNCTION chaos.note_head(of_job uuid, of_attempt int, before jsonb, after jsonb) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog AS $$
@@ -83,9 +96,10 @@ BEGIN
     SELECT * INTO job FROM cortex.job_record WHERE id = NEW.job_id;
     IF NEW.attempt <> OLD.attempt OR NEW.locked_by <> OLD.locked_by
        OR OLD.locked_by IS NULL AND NEW.locked_by IS NOT NULL THEN
-        INSERT INTO chaos.claim (at, statement, job_id, previous, attempt, pod_id, run_at, spent)
+        INSERT INTO chaos.claim (
+            at, statement, job_id, previous, attempt, pod_id, run_at, spent, began)
         VALUES (clock_timestamp(), pg_current_xact_id(), NEW.job_id, job.attempt, NEW.attempt,
-                NEW.locked_by, NEW.run_at, NEW.attempts_spent);
+                NEW.locked_by, NEW.run_at, NEW.attempts_spent, cortex.now());
         IF job.status <> 'RUNNING' THEN
             INSERT INTO chaos.move (at, job_id, previous, new, attempt)
             VALUES (clock_timestamp(), NEW.job_id, job.status, 'RUNNING', NEW.attempt);
@@ -132,6 +146,31 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION chaos.pause_was_written() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+DECLARE
+    pause cortex_worker.pause := coalesce(NEW, OLD);
+BEGIN
+    INSERT INTO chaos.pause (at, kind, name, is_over)
+    VALUES (clock_timestamp(), pause.kind, pause.name, TG_OP = 'DELETE');
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION chaos.job_was_born() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    INSERT INTO chaos.birth (at, job_id) VALUES (clock_timestamp(), NEW.id);
+    RETURN NULL;
+END $$;
+
+-- Deferred: at commit, when no lock of another transaction is waited for any more.
+CREATE CONSTRAINT TRIGGER chaos_pause_begins AFTER INSERT ON cortex_worker.pause
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION chaos.pause_was_written();
+CREATE TRIGGER chaos_pause_ends AFTER DELETE ON cortex_worker.pause
+    FOR EACH ROW EXECUTE FUNCTION chaos.pause_was_written();
+CREATE CONSTRAINT TRIGGER chaos_job_is_born AFTER INSERT ON cortex.job_record
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (starts_with(NEW.type, 'ruled_'))
+    EXECUTE FUNCTION chaos.job_was_born();
 CREATE TRIGGER chaos_message_is_reopened AFTER UPDATE ON cortex.outbox FOR EACH ROW
     WHEN (OLD.status IN ('SENT', 'FAILED'))
     EXECUTE FUNCTION chaos.message_was_reopened();

@@ -19,6 +19,7 @@ from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
+from chaos.workloads.ruled import Ruled, draw_ruled
 from chaos.workloads.schedules import Standing, draw_schedules
 from chaos.workloads.signals import Sending, draw_signals
 
@@ -77,6 +78,8 @@ class Plan:
     publications: tuple[Publication, ...] = ()
     schedules: tuple[Standing, ...] = ()
     signals: tuple[Sending, ...] = ()
+    ruled: tuple[Ruled, ...] = ()
+    """Submits to types with rules; none for the user's own jobs."""
     away_s: float = 0.0
     """How long the receiver of messages refuses them, from the first one on."""
     """Of both, none for the user's own jobs."""
@@ -110,6 +113,7 @@ def make_plan(options: Options) -> Plan:
         model_rules=tuple(rules),
         publications=_publications(options),
         signals=draw_signals(options.seed, programs, duration_s=options.duration_s),
+        ruled=() if options.app else draw_ruled(options.seed, duration_s=options.duration_s),
         schedules=() if options.app else draw_schedules(duration_s=options.duration_s),
         old_job_count=0 if options.app else old_jobs.COUNT,
         quiet_kills=_quiet_kills(options, first=len(faults)),

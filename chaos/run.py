@@ -170,6 +170,7 @@ async def _load(stage: Stage, plan: Plan, dice: random.Random) -> None:
         group.create_task(stage.client.submit_all(plan.orders, dice=dice))
         group.create_task(stage.client.publish_all(plan.publications, seed=plan.options.seed))
         group.create_task(stage.client.signal_all(plan.signals, seed=plan.options.seed))
+        group.create_task(stage.client.submit_ruled(plan.ruled, command=stage.command))
 
 
 async def _until_submitted(load: "asyncio.Task[None]", *, within_s: float) -> None:

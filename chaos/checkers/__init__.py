@@ -39,6 +39,8 @@ from chaos.checkers import (
     i36_pods_live,
     i37_logs,
     i38_signals,
+    i39_pauses,
+    i40_submit_rules,
 )
 from chaos.checkers.verdict import Checker
 
@@ -77,4 +79,6 @@ ALL: tuple[Checker, ...] = (
     i36_pods_live.check,
     i37_logs.check,
     i38_signals.check,
+    i39_pauses.check,
+    i40_submit_rules.check,
 )

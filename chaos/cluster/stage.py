@@ -12,6 +12,7 @@ from attrs import asdict, define, field, frozen
 
 from chaos import observer
 from chaos.cluster.approver import Approver
+from chaos.cluster.command import Commands
 from chaos.cluster.disk import Disk
 from chaos.cluster.fork_server import ForkServer
 from chaos.cluster.ledger import Ledger
@@ -83,6 +84,10 @@ class Stage:
     fork_server: ForkServer = field(init=False)
     approver: Approver = field(init=False)
     client: Client = field(init=False)
+    command: Commands = field(init=False)
+    """What people type: a command of `cortex`, which reaches Postgres as clients do."""
+    paused: set[str] = field(init=False, factory=set)
+    """What faults have paused: each is resumed by the one that has paused it."""
     _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
 
     @property
@@ -168,6 +173,11 @@ class Stage:
         keep.push_async_callback(self.approver.close)
         keep.push_async_callback(self.client.close)
         self.environment = self._environment()
+        self.command = Commands(
+            fork_server=fork_server,
+            folder=self.folder,
+            environment={**self.environment, "CORTEX_DSN": self.client_line.dsn},
+        )
         self.pods_kept = Pods(
             fork_server,
             release=self.plan.release,

@@ -1,7 +1,7 @@
 """Deliberately broken runtimes: each must break a rule, or the checkers prove nothing.
 
 mutant.py     a mutant: patches of a copy of the tree, and the rule that they break
-leases.py, effects.py, record.py, sessions.py, leaving.py, background.py
+leases.py, effects.py, record.py, sessions.py, leaving.py, background.py, queueing.py
               the mutants, by what is broken; catalogue.py lists them all
 scenes.py     the short runs that expose them
 everyday.py   what an ordinary run and the simulation alone detect of a mutant

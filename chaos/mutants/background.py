@@ -405,9 +405,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 _RETENTION,
-                "      AND NOT EXISTS (SELECT FROM cortex.budget b "
-                "WHERE b.scope = 'job' AND b.subject = r.id::text);\n",
-                "      AND true;\n",
+                "b.scope = 'job' AND b.subject = r.id::text\n",
+                "false\n",
             ),
         ),
     ),

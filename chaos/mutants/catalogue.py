@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from chaos.mutants import background, effects, leases, leaving, record, sessions
+from chaos.mutants import background, effects, leases, leaving, queueing, record, sessions
 from chaos.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -12,4 +12,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *sessions.MUTANTS,
     *leaving.MUTANTS,
     *background.MUTANTS,
+    *queueing.MUTANTS,
 )

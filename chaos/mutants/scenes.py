@@ -22,6 +22,7 @@ from chaos.workloads.deployments import CODE_WAIT_S
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
+from chaos.workloads.ruled import draw_ruled
 from chaos.workloads.schedules import Standing, draw_schedules
 from chaos.workloads.signals import draw_signals
 from cortex.crash_points import BETWEEN
@@ -59,6 +60,8 @@ class Scene:
     """Of each packet between pods and Postgres."""
     has_schedules: bool = False
     """Whether jobs are submitted by schedules besides, with instants before the run."""
+    bursts: int = 0
+    """How often several jobs of one key are submitted at once, of types with rules."""
     burst: str | None = None
     """The overlap of a schedule with instants to make up for, the last one on time."""
     away_s: float = 0.0
@@ -122,6 +125,7 @@ class Scene:
                 ),
             ),
             signals=draw_signals(seed, programs, duration_s=self.load_s),
+            ruled=draw_ruled(seed, duration_s=self.load_s, bursts=self.bursts),
             away_s=self.away_s,
             old_job_count=self.old_job_count,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
@@ -178,6 +182,10 @@ def _pause(*, place: int, leases: float) -> dict[str, Any]:
         "leases": leases,
         "for_s": leases * SCALED.zombie_s,
     }
+
+
+def _held(target: str) -> dict[str, Any]:
+    return {"target": target, "for_s": 2.5}
 
 
 def _kill(*, place: int) -> dict[str, Any]:
@@ -263,6 +271,30 @@ SCENES: Final = {
                 (1.5, "point", _at_point("after_take", place=2, nth=7)),
             ),
             load_s=3.0,
+        ),
+        Scene(
+            name="paused",
+            what="the type, the queue and the tenant of all jobs are paused, one after the other",
+            jobs=60 * (_ops(sleep=200),),
+            faults=_faults(
+                (0.5, "pause-jobs", _held("type:chaos_program")),
+                (4.5, "pause-jobs", _held("queue:default")),
+                (8.5, "pause-jobs", _held("tenant:default")),
+            ),
+            pods=2,
+            load_s=12.0,
+        ),
+        Scene(
+            name="ruled",
+            what="several jobs of one key are submitted at once, and pods are killed in between",
+            jobs=4 * (_ops(sleep=200),),
+            faults=_faults(
+                (0.5, "point", _at_point("before_step", place=0, nth=4)),
+                (0.5, "point", _at_point("after_finish", place=1, nth=2)),
+                (4.0, "point", _at_point("before_step", place=2, nth=4)),
+            ),
+            load_s=8.0,
+            bursts=36,
         ),
         Scene(
             name="poisoned",

@@ -19,6 +19,7 @@ from chaos.nemeses.lose_reply import LoseReply
 from chaos.nemeses.model import Model
 from chaos.nemeses.nemesis import Nemesis
 from chaos.nemeses.pause import Pause
+from chaos.nemeses.pause_jobs import PauseJobs
 from chaos.nemeses.refuse import Refuse
 from chaos.nemeses.reset import Reset
 from chaos.nemeses.restart import Restart
@@ -56,6 +57,7 @@ ALL: Final[tuple[Nemesis, ...]] = (
     SecondTerm(),
     TermWithoutDatabase(),
     Tick(),
+    PauseJobs(),
     KillWorker(),
     StopWorker(),
 )

@@ -1,11 +1,10 @@
 """F1: `cortex tick` runs beside the pods, and is killed or asked to end at some moment."""
 
-import asyncio
 import random
 import signal
 from typing import Any, Final
 
-from chaos.cluster.fork_server import Process
+from chaos.cluster.command import has_ended
 from chaos.cluster.stage import Stage
 from chaos.nemeses.nemesis import Fault
 
@@ -14,7 +13,6 @@ LIVES_S: Final = (0.3, 4.0)
 MAX_S: Final = 6.0
 TERM_SHARE: Final = 0.2
 ENDS_WITHIN_S: Final = 30.0
-POLL_S: Final = 0.02
 GOOD: Final = frozenset({0, 1, 8, 128 + signal.SIGTERM, -signal.SIGKILL})
 """Its exit codes: runners may fail, the database may be gone, and a signal may end it."""
 
@@ -44,9 +42,9 @@ class Tick:
             )
         number = signal.SIGTERM if fault.detail["how"] == "term" else signal.SIGKILL
         try:
-            if not await _has_ended(process, within_s=fault.detail["lives_s"]):
+            if not await has_ended(process, within_s=fault.detail["lives_s"]):
                 process.send_signal(number)
-                await _has_ended(process, within_s=ENDS_WITHIN_S)
+                await has_ended(process, within_s=ENDS_WITHIN_S)
         finally:
             process.kill()
         code = process.wait()
@@ -54,14 +52,3 @@ class Tick:
             lines = log_path.read_text("utf-8", "replace").splitlines() or ["it logged nothing"]
             raise TickCrashedError(f"{log_path.name}: exit code {code}: {lines[-1]}")
         return {"pod": "tick", "code": code, "windows": []}
-
-
-async def _has_ended(process: Process, *, within_s: float) -> bool:
-    """Wait until it has ended; False if that took too long."""
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + within_s
-    while process.poll() is None:
-        if loop.time() > give_up_at:
-            return False
-        await asyncio.sleep(POLL_S)
-    return True

@@ -30,6 +30,14 @@ from chaos.workloads.program import (
     account,
     model_of,
 )
+from chaos.workloads.ruled_jobs import (
+    ruled_debounce,
+    ruled_queue,
+    ruled_refuse,
+    ruled_replace,
+    ruled_return,
+    ruled_throttle,
+)
 from cortex import (
     Applied,
     Context,
@@ -49,6 +57,15 @@ from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
+
+__all__ = [  # a pod finds them here
+    "ruled_debounce",
+    "ruled_queue",
+    "ruled_refuse",
+    "ruled_replace",
+    "ruled_return",
+    "ruled_throttle",
+]
 
 CALL_S: Final = 30.0
 SLICE: Final = 20

@@ -16,9 +16,11 @@ from uuid import UUID
 import orjson
 from attrs import evolve, frozen
 
+from chaos.cluster.command import Commands
 from chaos.history import History
 from chaos.workloads.messages import Publication, Publishers
 from chaos.workloads.order import Cancel, Order, Repeat
+from chaos.workloads.ruled import Ruled, Submitters
 from chaos.workloads.signals import Senders, Sending
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import (
@@ -73,6 +75,11 @@ class Client:
     async def signal_all(self, sendings: Sequence[Sending], *, seed: int) -> None:
         """Send signals by SQL, each when it is due."""
         await Senders(self._history, seed=seed).send_all(self._database, sendings)
+
+    async def submit_ruled(self, ruled: Sequence[Ruled], *, command: Commands) -> None:
+        """Submit jobs of types with rules, each when it is due."""
+        submitters = Submitters(history=self._history, database=self._database, command=command)
+        await submitters.submit_all(ruled)
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""

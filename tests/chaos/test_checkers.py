@@ -11,7 +11,7 @@ from chaos.checkers.verdict import LINES_MAX, Checker, Findings, Result
 from tests.support.evidence import Run
 from tests.support.healthy_run import healthy_run
 
-NUMBERS = [*range(1, 25), *range(26, 31), *range(34, 39)]
+NUMBERS = [*range(1, 25), *range(26, 31), *range(34, 41)]
 CHECKERS = [
     pytest.param(check, id=f"I{number}") for check, number in zip(ALL, NUMBERS, strict=True)
 ]

@@ -15,6 +15,7 @@ from chaos.nemeses.kill_at_point import KillAtPoint
 from chaos.nemeses.kill_mid_query import KillMidQuery
 from chaos.nemeses.nemesis import Nemesis
 from chaos.nemeses.pause import Pause
+from chaos.nemeses.pause_jobs import PauseJobs
 from chaos.nemeses.second_term import SecondTerm
 from chaos.nemeses.starve import Starve
 from chaos.nemeses.stop_in_transaction import StopInTransaction
@@ -180,6 +181,17 @@ def test_a_tick_runs_beside_the_pods_and_is_killed(playing: Playing) -> None:
     assert whole["code"] == 0
     ticked = "SELECT FROM cortex.runner WHERE holder LIKE 'tick %'"
     assert playing.sql(ticked)
+
+
+def test_a_job_is_paused_by_the_command_line_and_resumed(playing: Playing) -> None:
+    playing.submit((Op.SLEEP, 8_000))
+    fault = playing.begin(PauseJobs(), kind="job", pick=0)
+    paused = "SELECT FROM cortex_worker.pause p JOIN cortex.job j ON j.id::text = p.name"
+    eventually(lambda: playing.sql(paused), what="a job is paused")
+    fault.end()
+    assert playing.sql(paused) == []
+    noted = "SELECT is_over FROM chaos.pause ORDER BY n DESC LIMIT 2"
+    assert [row["is_over"] for row in playing.sql(noted)] == [True, False]
 
 
 @pytest.mark.skipif(Clock.name in absent(), reason=absent().get(Clock.name, ""))

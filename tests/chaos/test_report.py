@@ -62,7 +62,7 @@ def broken() -> Outcome:
 def test_scorecard_shows_the_figures_of_a_run() -> None:
     output = scorecard(outcome_of(healthy_run()))
     figures = dict(re.findall(r"^ {2,4}(\S[^\n]*?) {2,}(\S.*)$", output, re.MULTILINE))
-    assert figures["jobs"].startswith("20  (COMPLETED 18, FAILED 1, CANCELLED 1)")
+    assert figures["jobs"].startswith("22  (COMPLETED 20, FAILED 1, CANCELLED 1)")
     assert figures["quiet takeovers"].startswith("1  (p50 0.70 s")
     assert figures["while more was broken"].startswith("5  (p50 ")
     assert figures["model calls"] == f"{6 + 2 * len(PAUSES) + 1}, paid twice 0"

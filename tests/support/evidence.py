@@ -12,6 +12,7 @@ from attrs import define, field
 
 from chaos.evidence import Application, Delivery, Evidence, LedgerRequest, ModelCall, Row, Settings
 from chaos.history import Event, Type
+from chaos.workloads.rules import Rule
 
 BEGAN = datetime(2031, 5, 1, 12, tzinfo=UTC)
 SPACE = UUID(int=7)
@@ -82,6 +83,8 @@ class Run:
     reopened: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
     log_lines: list[Row] = field(factory=list)
+    pauses: list[Row] = field(factory=list)
+    births: list[Row] = field(factory=list)
 
     def evidence(self) -> Evidence:
         """All of it, in the order of its times."""
@@ -120,6 +123,8 @@ class Run:
             canaries=(CANARY,),
             logs=self.logs,
             log_lines=tuple(self.log_lines),
+            pauses=tuple(self.pauses),
+            births=tuple(self.births),
         )
 
     def message(self, number: int, *arrivals_s: float, **fields: Any) -> None:
@@ -252,6 +257,7 @@ class Run:
             **nothing,
             "id": uuid(key),
             "type": "chaos_program",
+            "tenant": "default",
             "payload": payload,
             "status": "PENDING",
             "attempt": 0,
@@ -264,6 +270,29 @@ class Run:
         self.tell(second - 0.01, "client-1", "submit", "invoke", key=key)
         self.tell(second + 0.01, "client-1", "submit", "ok", key=key, job=str(uuid(key)))
         self._moved(key, "PENDING", second, previous=None)
+
+    def ruled(
+        self, key: str, rule: Rule, *, born: float, begun: float, ended: float, customer: int = 1
+    ) -> None:
+        """Run a job of a type with a rule about submits."""
+        self.submit(key, "", born)
+        self.jobs[key] |= {"type": rule.job_type, "payload": {"customer": customer, "number": 1}}
+        self.births.append({"job_id": uuid(key), "at": at(born)})
+        asked = {"number": len(self.births), "type": rule.job_type, "customer": customer}
+        self.tell(born - 0.01, "customer-1", "ruled", "invoke", **asked, way="store")
+        self.tell(born + 0.01, "customer-1", "ruled", "ok", **asked, jobs=[str(uuid(key))])
+        self.claim(key, "p3.1", begun)
+        self.move(key, "COMPLETED", ended)
+
+    def pause(self, kind: str, name: str, begins: float, ends: float | None) -> None:
+        """Pause jobs, and resume them."""
+        target = {"target": "all" if kind == "all" else f"{kind}:{name or 'default'}"}
+        self.pauses.append({"kind": kind, "name": name, "at": at(begins), "is_over": False})
+        self.tell(begins - 0.1, "person", "pause", "invoke", **target)
+        self.tell(begins + 0.1, "person", "pause", "ok", **target)
+        if ends is not None:
+            self.pauses.append({"kind": kind, "name": name, "at": at(ends), "is_over": True})
+            self.tell(ends + 0.1, "person", "resume", "ok", **target)
 
     def claim(self, key: str, title: str, second: float) -> None:
         """Begin the next attempt."""
@@ -278,6 +307,7 @@ class Run:
         due = {
             "run_at": max([job["created_at"], *freed]),
             "statement": 10_000 + len(self.claims),
+            "began": at(second),
             "spent": None,
         }
         job["attempt"] += 1

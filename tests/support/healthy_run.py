@@ -2,6 +2,7 @@
 
 from chaos.evidence import Row
 from chaos.workloads.program import MODEL, SIGNALS
+from chaos.workloads.rules import Rule
 from tests.support.evidence import HOOK, PEOPLE, Run, at, uuid
 
 LLM = f"llm:{MODEL}"
@@ -45,6 +46,8 @@ def healthy_run() -> Run:
     _agent(run)
     _logged(run)
     _signalled(run)
+    _paused(run)
+    _ruled(run)
     return run
 
 
@@ -130,6 +133,18 @@ def _signalled(run: Run) -> None:
         run.emit("signalled", "0:signals chunk", number, 46.205 + number / 100)
     run.tell(46.3, "sender-1", "signal", "invoke", key="signalled", name="0:signals", number=0)
     run.move("signalled", "COMPLETED", 46.5)
+
+
+def _paused(run: Run) -> None:
+    """A type was paused: a claim that had come before took a job, and the others waited."""
+    run.pause("type", "ruled_queue", 25.0, 27.0)
+
+
+def _ruled(run: Run) -> None:
+    """Two jobs of one key, of which the second one waited for the end of the first."""
+    run.ruled("earlier", Rule.QUEUE, born=24.5, begun=25.3, ended=26.0)
+    run.claims[-1]["began"] = at(24.9)
+    run.ruled("later", Rule.QUEUE, born=24.6, begun=27.1, ended=27.5)
 
 
 def a_line(key: str, n: int, *, attempt: int = 1) -> Row:
