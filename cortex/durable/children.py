@@ -172,6 +172,44 @@ class Target:
         return next(iter(self.job.parameters))
 
 
+def arguments_of(
+    job: object,
+    named: Mapping[str, Any],
+    payload: Mapping[str, Any] | None,
+    options: ChildOptions,
+) -> Mapping[str, Any]:
+    """Return the arguments of a child. Raises `UsageError` where it is not clear which they are."""
+    if payload is None:
+        refuse_ambiguous(job, options, hint="give all arguments in payload={…}")
+        return named
+    if named:
+        raise UsageError(
+            f"payload and {', '.join(sorted(named))} exclude each other",
+            hint="give all arguments by name, or all of them in payload",
+        )
+    if not isinstance(payload, Mapping):
+        raise UsageError(f"payload {payload!r:.80} is not a mapping of arguments by name")
+    return payload
+
+
+def refuse_ambiguous(
+    job: object, options: ChildOptions, *, hint: str, is_map: bool = False
+) -> None:
+    """Raise `UsageError` if an option that is given is also an argument of the handler.
+
+    The first argument of a map comes from its items.
+    """
+    given = attrs.asdict(options, recurse=False, filter=lambda _, value: value not in (None, ()))
+    if not isinstance(job, JobType):
+        return
+    taken = set(list(job.parameters)[is_map:]) & given.keys() - {"detached"}
+    if taken:
+        raise UsageError(
+            f"{min(taken)!r} is an option of children and an argument of job type {job.name!r}",
+            hint=hint,
+        )
+
+
 class Family:
     """Submits and awaits the children of one attempt."""
 

@@ -49,7 +49,14 @@ from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCa
 from cortex.durable.body_schema import body_schema
 from cortex.durable.callbacks import callback_url
 from cortex.durable.calls import Caller
-from cortex.durable.children import Child, ChildMap, ChildOptions, Family
+from cortex.durable.children import (
+    Child,
+    ChildMap,
+    ChildOptions,
+    Family,
+    arguments_of,
+    refuse_ambiguous,
+)
 from cortex.durable.codec import (
     JSON,
     NO_INPUT,
@@ -516,6 +523,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Result]]: ...
     @overload
@@ -534,6 +542,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Any]]: ...
     def spawn(
@@ -551,6 +560,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Child[Any]]:
         """Submit a job once in the life of this one, its child; `await child.result()` waits.
@@ -560,7 +570,8 @@ class Context:
         another is given. It is cancelled when its parent ends, unless it is `detached`. `delay`:
         earliest start, in seconds from now. `budget`: how much it may spend of its parent's
         budgets, `{"usd": 0.50}` or `{"tokens": 20_000}`. The step has the name of the job type
-        unless one is given. See docs/guides/children.md.
+        unless one is given. `payload`: all arguments in one mapping, where one of them is named
+        like an option. See docs/guides/children.md.
         """
         options = ChildOptions(
             name=name,
@@ -574,7 +585,8 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        return Family(self._attempt).spawn(job, arguments, options)
+        given = arguments_of(job, arguments, payload, options)
+        return Family(self._attempt).spawn(job, given, options)
 
     @overload
     def call(
@@ -591,6 +603,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Result]: ...
     @overload
@@ -608,6 +621,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Any]: ...
     def call(
@@ -624,6 +638,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, Any]:
         """Submit a child as `spawn` does, wait for its end and return its result.
@@ -642,7 +657,8 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        return Family(self._attempt).call(job, arguments, options)
+        given = arguments_of(job, arguments, payload, options)
+        return Family(self._attempt).call(job, given, options)
 
     @overload
     def map(
@@ -711,6 +727,8 @@ class Context:
             tags=tags,
             budget=budget,
         )
+        hint = "map it by its name: its items are mappings of all arguments"
+        refuse_ambiguous(job, options, hint=hint, is_map=True)
         return Family(self._attempt).map(
             job, items, shared, concurrency=concurrency, options=options
         )
@@ -729,6 +747,7 @@ class Context:
         agent: str | None = None,
         tags: Sequence[str] = (),
         budget: BudgetShare | None = None,
+        payload: Mapping[str, Any] | None = None,
         **arguments: Any,
     ) -> Coroutine[None, None, UUID]:
         """Submit a job that nobody waits for, once in the life of this one; return its id.
@@ -747,7 +766,8 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        return Family(self._attempt).submit(job, arguments, options)
+        given = arguments_of(job, arguments, payload, options)
+        return Family(self._attempt).submit(job, given, options)
 
     @overload
     def llm(

@@ -28,6 +28,11 @@ async def _drained(results: Any) -> None:
         pass
 
 
+@job
+async def greet(ctx: Context, name: str = "world", tags: int = 1) -> str:
+    return f"hello {name}"
+
+
 _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: ctx.call(plain, image="a"), "plain is not a job type"),  # type: ignore[call-overload]
     (lambda ctx: ctx.call(resize, image=3), "payload.image must be text"),
@@ -48,6 +53,9 @@ _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: _drained(ctx.map(idle, ["a"])), "takes no argument that an item could be"),
     (lambda ctx: _drained(ctx.map("resize", ["a"])), "is not a mapping of arguments by name: 'a'"),  # type: ignore[list-item]
     (lambda ctx: _drained(ctx.map(resize, ["a"], concurrency=None)), "concurrency None is not"),  # type: ignore[call-overload]
+    (lambda ctx: ctx.call(greet, name="Ana"), "'name' is an option of children and an argument"),
+    (lambda ctx: _drained(ctx.map(greet, ["a"], tags=["b"])), "'tags' is an option of children"),
+    (lambda ctx: ctx.call(resize, payload={"image": "a"}, width=2), "payload and width exclude"),
     (lambda ctx: _drained(ctx.map(resize, 3)), "are 3, nothing to iterate over"),  # type: ignore[call-overload]
     (lambda ctx: _drained(ctx.map(resize, repeat("a"))), "'resize' has more than 100,000 items"),
 ]
@@ -93,3 +101,14 @@ def test_map_of_nothing_yields_nothing(cortex: Cortex) -> None:
     run = cortex.run_sync(parent)
     assert run.result == 0
     run.replays()
+
+
+def test_argument_named_like_an_option_is_given_in_the_payload(cortex: Cortex) -> None:
+    @job
+    async def parent(ctx: Context) -> str:
+        (mapped,) = [each async for each in ctx.map(greet, ["Bo"], name="all")]
+        return mapped + await ctx.call(greet, name="step", payload={"name": "Ana"})
+
+    run = cortex.run_sync(parent)
+    assert run.result == "hello Bohello Ana"
+    assert run.steps == ["all", "all result", "step", "step result"]
