@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from cortex.domain.bulk import LIMIT_MAX
-from cortex_tui.render.question_lines import LINES_MAX, question_lines
+from cortex_tui.render.question_lines import LINES_MAX, closed_lines, question_lines
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
 
@@ -131,3 +131,12 @@ def test_wrapped_question_keeps_every_word(width: int) -> None:
         return
     assert len(lines) <= LINES_MAX
     assert " ".join(each for line in lines for each in line).split() == f"{text}? {how}".split()
+
+
+def test_a_closed_question_without_room_shows_its_first_words() -> None:
+    ((shown, how),) = closed_lines("cancel " + "a-long-name " * 60, "  esc continue ", 60)
+    assert shown.startswith("cancel a-long-name")
+    assert shown.rstrip().endswith("…")
+    assert (len(shown), how) == (45, "  esc continue ")
+    ((shown, how),) = closed_lines("cancel " * 60, "  esc continue ", 10)
+    assert (shown, how) == ("cancel ca…", "")

@@ -35,6 +35,15 @@ def question_lines(
     return lines if len(lines) <= LINES_MAX else None
 
 
+def closed_lines(text: str, how: str, width: int) -> Sequence[tuple[str, str]]:
+    """Return the lines of a question that is over: its first words if it does not fit."""
+    lines = question_lines(text, how, width, mark="")
+    if lines is not None:
+        return lines
+    left = width - cell_len(how)
+    return [(fit(text, left), how)] if left > 0 else [(fit(text, width), "")]
+
+
 def question_strip(lines: Sequence[tuple[str, str]], y: int, palette: Palette, width: int) -> Strip:
     strip = palette["strip"]
     asked, how = lines[y] if y < len(lines) else ("", "")

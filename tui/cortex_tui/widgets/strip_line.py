@@ -25,7 +25,7 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.internals import event_time, focused
 from cortex_tui.model.notice import BRIEF_S, Notice
 from cortex_tui.model.question import CANCEL, Choice, Closed, KeyAnswer, Prompt, TakesKeys
-from cortex_tui.render.question_lines import question_lines, question_strip
+from cortex_tui.render.question_lines import closed_lines, question_lines, question_strip
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import failed
 from cortex_tui.widgets.drawn import Drawn
@@ -215,9 +215,11 @@ class StripLine(Drawn, can_focus=True):
             self.styles.height = self._height
 
     def _laid_out(self, question: Prompt, width: int) -> Sequence[tuple[str, str]] | None:
-        mark = {Closed: "", Choice: ":"}.get(type(question), "?")
-        how = safe(question.how())
-        return question_lines(question.text, how, max(1, width - 2), mark=mark)
+        how, room = safe(question.how()), max(1, width - 2)
+        if isinstance(question, Closed):
+            return closed_lines(question.text, how, room)  # nobody confirms it: it may be cut
+        mark = ":" if isinstance(question, Choice) else "?"
+        return question_lines(question.text, how, room, mark=mark)
 
     def on_blur(self) -> None:
         if self.is_asking:
