@@ -14,6 +14,7 @@ import trio
 import cortex
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import BYTES_MAX, Quota
+from cortex.agent.mcp.folders import remove_left_behind
 from cortex.agent.mcp.of_jobs import servers_of
 from cortex.agent.models.batch_api import BatchModels
 from cortex.agent.models.client import ModelClient
@@ -125,6 +126,8 @@ def standard_parts(
 def _preload(models: Models) -> Sequence[ModelTrouble]:
     for problem in problems():
         _log.warning("environment unusable", error=problem.message, hint=problem.hint)
+    if count := remove_left_behind():
+        _log.info("folders of killed pods removed", folders=count)
     return models.preload()
 
 

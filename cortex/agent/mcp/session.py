@@ -10,7 +10,6 @@ import contextvars
 import errno
 import importlib
 import os
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,6 +24,7 @@ from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.served import NOT_STARTED, Served, served, unseen
 from cortex.agent.mcp import http, stdio
 from cortex.agent.mcp.catalogue import LISTED_BYTES_MAX, LISTED_MAX
+from cortex.agent.mcp.folders import held_folder
 from cortex.agent.mcp.library_logs import bound_library_logs
 from cortex.agent.mcp.questions import OpenCall, Question
 from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
@@ -288,8 +288,8 @@ class Session:
 
     @asynccontextmanager
     async def _program(self) -> AsyncIterator[Served]:
-        with tempfile.TemporaryDirectory(prefix="cortex-mcp-", ignore_cleanup_errors=True) as made:
-            own = await trio.to_thread.run_sync(_made, Path(made))
+        with held_folder() as made:
+            own = await trio.to_thread.run_sync(_made, made)
             workspace = self.place.workspace or own
             folder = self.place.folder or workspace
             values = {WORKSPACE: str(workspace)}
