@@ -4102,18 +4102,16 @@ GRANT SELECT ON cortex.flow_version TO cortex_reader;
 
 CREATE TRIGGER flow_version_is_immutable BEFORE DELETE OR UPDATE ON cortex.flow_version FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change();
 
--- Writes the version and the limit of its flow into a new job of type run_flow; refuses an unknown flow.
-CREATE FUNCTION cortex.flow_of_job()
- RETURNS trigger
+-- The version of the flow that a job of type run_flow with this payload runs: the newest, unless it names one. Refuses an unknown flow, and inputs that it does not take.
+CREATE FUNCTION cortex.flow_of(payload jsonb, OUT kept integer, OUT kept_spec jsonb)
+ RETURNS record
  LANGUAGE plpgsql
+ STABLE
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
-    wanted CONSTANT text := NEW.payload->>'flow';
-    inputs CONSTANT jsonb := coalesce(nullif(NEW.payload->'inputs', 'null'), '{}');
-    kept int;
-    kept_spec jsonb;
-    limit_ms int;
+    wanted CONSTANT text := payload->>'flow';
+    inputs CONSTANT jsonb := coalesce(nullif(payload->'inputs', 'null'), '{}');
     wrong text;
 BEGIN
     IF wanted IS NULL THEN
@@ -4123,10 +4121,10 @@ BEGIN
     END IF;
     SELECT v.version, v.spec INTO kept, kept_spec
     FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
-    WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
+    WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(payload->'version', 'null'), to_jsonb(f.version));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'flow "%"% does not exist', left(wanted, 100),
-            coalesce(' version ' || left(NEW.payload->>'version', 20), '')
+            coalesce(' version ' || left(payload->>'version', 20), '')
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
     END IF;
     IF jsonb_typeof(inputs) <> 'object' THEN
@@ -4145,6 +4143,20 @@ BEGIN
         RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong
             USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'see its inputs: cortex flows show ' || wanted;
     END IF;
+END $function$;
+
+-- Writes the version and the limit of its flow into a new job of type run_flow; refuses an unknown flow.
+CREATE FUNCTION cortex.flow_of_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    kept int;
+    kept_spec jsonb;
+    limit_ms int;
+BEGIN
+    SELECT o.kept, o.kept_spec INTO kept, kept_spec FROM cortex.flow_of(NEW.payload) AS o;
     limit_ms := kept_spec->'limits'->>'timeout_ms';
     NEW.payload := NEW.payload || jsonb_build_object('version', kept);
     -- The flow's own limit replaces its type's, but not one that this job was given.
@@ -8304,6 +8316,7 @@ DECLARE
     of_lineage uuid;
     detached CONSTANT boolean := coalesce((given->>'is_detached')::boolean, false);
     full_terms jsonb;
+    kept_payloads jsonb[];
     other int;
     added int;
     above record;
@@ -8326,6 +8339,14 @@ BEGIN
         RETURN;
     END IF;
     PERFORM cortex.check_children(given, payloads);
+    IF given->>'type' = 'run_flow' THEN
+        -- As a submit does: what is held runs the version that takes its inputs. What is on record has one.
+        kept_payloads := ARRAY(
+            SELECT CASE WHEN EXISTS (SELECT FROM cortex.job_child c WHERE c.lineage_id = of_lineage AND c.step = of_step
+                                       AND c.ordinal = first + p.n::int - 1) THEN p.payload
+                   ELSE p.payload || jsonb_build_object('version', (cortex.flow_of(p.payload)).kept) END
+            FROM unnest(payloads) WITH ORDINALITY AS p(payload, n) ORDER BY p.n);
+    END IF;
     IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = cortex_worker.limited_as(given->>'type', given->>'agent')) THEN
         PERFORM cortex.refuse_without_limit_key(
             array_fill(given->>'type', ARRAY[cardinality(ids)]), payloads,
@@ -8359,7 +8380,7 @@ BEGIN
     INSERT INTO cortex.job_child AS c (lineage_id, step, ordinal, job_id, parent_id, is_detached, is_held, terms)
     SELECT of_lineage, of_step, first + s.nth::int - 1, s.id, of_job, detached, true,
            full_terms || jsonb_build_object('payload', s.payload)
-    FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
+    FROM unnest(ids, coalesce(kept_payloads, payloads)) WITH ORDINALITY AS s(id, payload, nth)
     ORDER BY s.nth
     ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
@@ -8383,7 +8404,9 @@ BEGIN
     FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
     WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal BETWEEN first AND first + cardinality(ids) - 1
       AND c.job_id <> ids[c.ordinal - first + 1]
-      AND (coalesce(j.payload, c.terms->'payload') IS DISTINCT FROM payloads[c.ordinal - first + 1]
+      AND (CASE WHEN given->>'type' = 'run_flow' AND NOT payloads[c.ordinal - first + 1] ? 'version'
+                THEN coalesce(j.payload, c.terms->'payload') - 'version' ELSE coalesce(j.payload, c.terms->'payload') END
+               IS DISTINCT FROM payloads[c.ordinal - first + 1]
            OR coalesce(j.type, c.terms->>'type') IS DISTINCT FROM given->>'type')
     ORDER BY c.ordinal LIMIT 1;
     IF FOUND THEN

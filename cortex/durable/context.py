@@ -125,6 +125,11 @@ class Context:
         return self._attempt.job_id
 
     @property
+    def family(self) -> Family:
+        """Submits children whose arguments may have any name; `call` and `map` are for handlers."""
+        return Family(self._attempt)
+
+    @property
     def attempt(self) -> int:
         """Number of this attempt, from 1; raised whenever the job is started again."""
         return self._attempt.number

@@ -139,11 +139,18 @@ class JobType(Generic[Arguments, Result]):
         except InvalidValueError as error:
             raise self._unfit(given, convert) from error
 
+    def names_unlike(self, given: Iterable[str]) -> KeyProblems:
+        """Return which names of arguments are missing or unknown."""
+        names = set(given)
+        return KeyProblems.of(
+            missing=sorted(self.required - names),
+            unknown=sorted(names - self.parameters.keys()),
+            known=self.parameters,
+        )
+
     def _unfit(self, given: dict[str, Any], convert: Callable[..., Any]) -> ArgumentsError:
         """Return the error that names all misfits: missing, unknown, of another type."""
-        missing = sorted(self.required - given.keys())
-        unknown = sorted(given.keys() - self.parameters.keys())
-        keys = KeyProblems.of(missing=missing, unknown=unknown, known=self.parameters)
+        keys = self.names_unlike(given)
         problems = list(keys.problems)
         for key, value in given.items():
             if key in self.parameters and not _is_already(self.parameters[key], value):

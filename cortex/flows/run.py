@@ -9,6 +9,7 @@ an effect keeps its invocation id.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +28,17 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.classification import describe, failure_of
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import (
+    ChildFailedError,
     DivergedError,
     InvalidValueError,
     RejectedError,
     TimedOutError,
 )
-from cortex.domain.failure import Failure
+from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.model import ModelRequest
 from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.domain.waiting import SLEEP
+from cortex.durable.children import ChildMap
 from cortex.durable.context import Context
 from cortex.durable.generation import conversation
 from cortex.durable.http_calls import HttpCall
@@ -43,7 +46,15 @@ from cortex.durable.structuring import structure_discreetly
 from cortex.flows.expression import is_true, paths
 from cortex.flows.functions import ExpressionError, as_json
 from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
-from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, PublishStep, ToolStep
+from cortex.flows.step_kinds import (
+    KINDS,
+    AgentStep,
+    ApproveStep,
+    JobStep,
+    LlmStep,
+    PublishStep,
+    ToolStep,
+)
 from cortex.flows.template import Path as Place
 from cortex.flows.template import expressions, filled
 
@@ -139,7 +150,8 @@ class FlowRun:
                 f"step {step.name!r}: for_each has {len(items):,} items, at most {ITEMS_MAX:,}",
                 hint="submit one job for each part of the list",
             )
-        outcomes = await self._each(step, items)
+        each_of = self._children if step.uses == "job" else self._each
+        outcomes = await each_of(step, items)
         errors = [each["error"] for each in outcomes]
         failed = next((error for error in errors if error is not None), None)
         return {
@@ -165,18 +177,68 @@ class FlowRun:
                     outcomes[index] = await self._once(step, f"{step.name}[{index}]", scope)
                 except Suspended as wish:
                     wishes.append(wish)
-                kept += len(as_json(outcomes[index]["result"]))
-                if kept > RESULTS_MAX_BYTES:
-                    raise InvalidValueError(
-                        f"step {step.name!r}: the results of its items are more than "
-                        f"{RESULTS_MAX_BYTES:,} bytes",
-                        hint="keep large data outside, or submit one job for each part",
-                    )
+                kept = _kept(step, kept, outcomes[index])
 
         await self._ctx.gather(*(work() for _ in range(min(step.concurrency, len(items)))))
         if wishes:
             raise together(wishes)
         return outcomes
+
+    async def _children(self, step: FlowStep, items: Sequence[Any]) -> list[Outcome]:
+        """Run a job for each item: those of one try are children of one step of the record."""
+        outcomes: list[Outcome] = [SKIPPED] * len(items)
+        calls: dict[int, JobStep] = {}
+        for index, item in enumerate(items):
+            await trio.lowlevel.checkpoint()
+            scope = {**self._scope, "item": item, "index": index}
+            key = f"{step.name}[{index}]"
+            if is_true(self._filled(step.when, scope, f"step {key!r}: when")):
+                given = self._filled(step.with_, scope, f"step {key!r}: with")
+                calls[index] = _shaped(step, key, given)
+        kept, failures = 0, 0
+        while calls:
+            failed: dict[int, Failure] = {}
+            results = self._mapped(step, _try_key(step, step.name, failures), [*calls.values()])
+            for index in calls:
+                try:
+                    result = await anext(results)
+                except ChildFailedError as error:
+                    failure = _failure_of(error)
+                    if _is_tried_again(step, failure, failures):
+                        failed[index] = failure
+                    elif step.on_error == "fail":
+                        raise _spent(step.name, failure, failures, error) from error
+                    else:
+                        outcomes[index] = _failed(failure)
+                    continue
+                outcomes[index] = {"status": "completed", "result": result, "error": None}
+                kept = _kept(step, kept, outcomes[index])
+            if failed and step.retry is not None:
+                failures += 1
+                first = next(iter(failed.values()))
+                await self._pause(step.retry, step.name, failures, first)
+            calls = {index: calls[index] for index in failed}
+        return outcomes
+
+    def _mapped(self, step: FlowStep, key: str, calls: Sequence[JobStep]) -> ChildMap[Any]:
+        first = calls[0]  # they differ in their arguments alone
+        return self._ctx.family.map(
+            first.job,
+            [each.arguments for each in calls],
+            {},
+            concurrency=step.concurrency,
+            options=first.options(key, self._spec.timeout_s(step)),
+        )
+
+    async def _pause(self, retry: StepRetry, key: str, number: int, failure: Failure) -> None:
+        """Leave the pod before the next try; an attempt that has done so goes on."""
+        if self._ctx.was_recorded(_failure_key(key, number)):
+            await self._note(key, number, "")
+            return
+        pause_s = self._pause_s(retry, number, failure)
+        await self._note(key, number, failure.message)
+        reason = f"{key} is tried again ({number} of {retry.max})"
+        raise Suspended(SLEEP, reason, delay_s=pause_s)
 
     async def _once(self, step: FlowStep, key: str, scope: Mapping[str, Any]) -> Outcome:
         if not is_true(self._filled(step.when, scope, f"step {key!r}: when")):
@@ -199,13 +261,12 @@ class FlowRun:
         except DivergedError:
             raise
         except Exception as error:  # noqa: BLE001 -- recorded as the step's outcome
-            failure = failure_of(error)
+            failure = _failure_of(error)
         else:
             return {"status": "completed", "result": result, "error": None}
         await self._report(key, failure, "the flow goes on")
         await self._note_timeout(key, failure, began, recovery="step_failed", action="continued")
-        shown = {"code": failure.code, "message": failure.message}
-        return {"status": "failed", "result": None, "error": shown}
+        return _failed(failure)
 
     async def _tried(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Any:
         """Make a step's call; after a failure that may pass, leave the pod until the next try."""
@@ -213,20 +274,22 @@ class FlowRun:
             return await self._called(step, key, given)
         failures = 0
         while self._ctx.was_recorded(_failure_key(key, failures + 1)):
+            if step.uses == "job":  # how it ended is on record
+                with suppress(ChildFailedError):
+                    await self._called(step, _try_key(step, key, failures), given)
             failures += 1
             await self._note(key, failures, "")
         began = trio.current_time()
         try:
-            return await self._called(step, key, given)
+            return await self._called(step, _try_key(step, key, failures), given)
         except DivergedError:
             raise
         except Exception as error:
-            failure = failure_of(error)
+            failure = _failure_of(error)
             if not failure.cls.is_transient:
                 raise
             if failures >= step.retry.max:
-                message = f"step {key!r} failed {failures + 1} times: {describe(error)}"
-                raise _SpentError(failure, message) from error
+                raise _spent(key, failure, failures, error) from error
         pause_s = self._pause_s(step.retry, failures + 1, failure)
         await self._note(key, failures + 1, failure.message)
         await self._report(key, failure, f"tried again in {pause_s:.1f} s")
@@ -289,14 +352,13 @@ class FlowRun:
             raise InvalidValueError(message, hint=error.hint) from error
 
     async def _called(self, step: FlowStep, key: str, given: Mapping[str, Any]) -> Any:
-        shape: Any = structure_discreetly(
-            dict(given), KINDS[step.uses].shape, what=f"step {key!r}: with"
-        )
+        shape = _shaped(step, key, given)
         calls: Mapping[str, Callable[[Any, str, float | None], Awaitable[Any]]] = {
             "tool": partial(self._tool, computed=_computed(step)),
             "agent": self._agent,
             "llm": self._llm,
             "http": self._http,
+            "job": self._job,
             "approve": self._approve,
             "publish": self._publish,
         }
@@ -312,6 +374,10 @@ class FlowRun:
     async def _http(self, given: HttpCall, key: str, timeout_s: float | None) -> Any:
         call = attrs.evolve(given, timeout_s=timeout_s)
         return await self._ctx.planned(key, "http_request", call.to_json(), call.plan)
+
+    async def _job(self, given: JobStep, key: str, timeout_s: float | None) -> Any:
+        options = given.options(key, timeout_s)
+        return await self._ctx.family.call(given.job, given.arguments, options)
 
     async def _llm(self, given: LlmStep, key: str, timeout_s: float | None) -> Any:
         what = f"step {key!r}"
@@ -378,6 +444,51 @@ class _SpentError(RejectedError):
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
         self.failure = attrs.evolve(failure, is_spent=True, message=message, retry_after_s=None)
+
+
+def _shaped(step: FlowStep, key: str, given: Mapping[str, Any]) -> Any:
+    return structure_discreetly(dict(given), KINDS[step.uses].shape, what=f"step {key!r}: with")
+
+
+def _failure_of(error: Exception) -> Failure:
+    """Return what failed: of a child, its own failure."""
+    failure = failure_of(error)
+    if isinstance(error, ChildFailedError) and error.error_class is not None:
+        failure = attrs.evolve(failure, cls=FailureClass(error.error_class))
+    return failure
+
+
+def _is_tried_again(step: FlowStep, failure: Failure, failures: int) -> bool:
+    return step.retry is not None and failure.cls.is_transient and failures < step.retry.max
+
+
+def _spent(key: str, failure: Failure, failures: int, error: Exception) -> Exception:
+    """Return the error of a step that is not tried again: what failed, or how often it did."""
+    if not failure.cls.is_transient or not failures:
+        return error
+    return _SpentError(failure, f"step {key!r} failed {failures + 1} times: {describe(error)}")
+
+
+def _failed(failure: Failure) -> Outcome:
+    shown = {"code": failure.code, "message": failure.message}
+    return {"status": "failed", "result": None, "error": shown}
+
+
+def _kept(step: FlowStep, kept: int, outcome: Outcome) -> int:
+    """Add the size of a result. Raises `InvalidValueError` beyond what is kept of one step."""
+    kept += len(as_json(outcome["result"]))
+    if kept > RESULTS_MAX_BYTES:
+        raise InvalidValueError(
+            f"step {step.name!r}: the results of its items are more than "
+            f"{RESULTS_MAX_BYTES:,} bytes",
+            hint="keep large data outside, or submit one job for each part",
+        )
+    return kept
+
+
+def _try_key(step: FlowStep, key: str, failures: int) -> str:
+    """Return the key of a try: how a child ended is on record, so that each has one of its own."""
+    return key if step.uses != "job" or not failures else f"{key} try {failures + 1}"
 
 
 def _computed(step: FlowStep) -> frozenset[str] | None:

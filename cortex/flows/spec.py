@@ -25,7 +25,7 @@ A step begins after the one above it, or after those that `needs` names.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
@@ -384,14 +384,37 @@ def _plain_step(step: FlowStep) -> dict[str, Any]:
     return {_BACK.get(name, name): each for name, each in stored.items()}
 
 
-def parse_flows(text: str, source: str) -> list[FlowSpec]:
+ArgumentCheck = Callable[[str, Iterable[str]], str | None]
+"""Takes a job type and names of arguments; returns what is wrong with them."""
+
+
+def parse_flows(
+    text: str, source: str, *, check_arguments: ArgumentCheck | None = None
+) -> list[FlowSpec]:
     """Return the flows of a YAML file, at least one; `source` is the file's name in errors.
 
-    Raises `UsageError` with file, line, field and value for the first problem.
+    `check_arguments`: checks those of steps that use jobs, where the types are known. Raises
+    `UsageError` with file, line, field and value for the first problem.
     """
     from cortex.agent.yaml_source import parse_definitions  # noqa: PLC0415 -- a pod needs no YAML
 
-    return parse_definitions(text, source, parse=_parse_flow, noun="flow", fields="name and steps")
+    def parse(document: "Document") -> FlowSpec:
+        spec = _parse_flow(document)
+        if check_arguments is not None and (found := list(_unfit(spec, check_arguments))):
+            raise document.refused(found, noun="flow")
+        return spec
+
+    return parse_definitions(text, source, parse=parse, noun="flow", fields="name and steps")
+
+
+def _unfit(spec: FlowSpec, check: ArgumentCheck) -> Iterator[Problem]:
+    for index, step in enumerate(spec.steps):
+        if step.uses != "job":
+            continue
+        given = step.with_.get("arguments", {})
+        if isinstance(given, Mapping) and (reason := check(step.with_["job"], given)) is not None:
+            place = ("arguments",) if "arguments" in step.with_ else ()
+            yield Problem(("steps", index, "with", *place), reason)
 
 
 def _parse_flow(document: "Document") -> FlowSpec:

@@ -1,6 +1,7 @@
 """What the steps of a flow may use: the arguments of each kind, and its time limits."""
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 import attrs
@@ -13,6 +14,7 @@ from cortex.domain.model import ModelOptions
 from cortex.domain.model_options import NO_OPTIONS, fallback_refusal, refusal
 from cortex.domain.output_schema import OutputSchemaError, strict
 from cortex.domain.timeouts import TIMEOUTS, Limit
+from cortex.durable.children import ChildOptions
 from cortex.durable.gates import check_expiry, check_people, risk_of
 from cortex.durable.generation import check_max_tokens, conversation
 from cortex.durable.http_calls import HttpCall
@@ -23,7 +25,7 @@ from cortex.flows.template import Path, has_expression, url_refusal
 HTTP_REQUEST: Final = "http_request"
 """The tool whose URL is filled in as that of a step that uses http."""
 
-Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "approve", "publish"]
+Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "job", "approve", "publish"]
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +77,37 @@ class LlmStep:
                 strict(self.output)
             except OutputSchemaError as error:
                 raise UnfitError(error.reason, path=("output", *error.path)) from error
+
+
+@attrs.frozen(kw_only=True)
+class JobStep:
+    """A child of the flow's job, of any type; with `for_each` a child for each item."""
+
+    job: str
+    arguments: dict[str, Any] = attrs.field(factory=dict)
+    agent: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    max_retries: int | None = None
+    tags: tuple[str, ...] = ()
+    budget: dict[str, Any] | None = None
+
+    def options(self, name: str, timeout_s: float | None) -> ChildOptions:
+        """Return how the child runs, under the key of its step."""
+        share: Any = self.budget
+        return ChildOptions(
+            name=name,
+            agent=self.agent,
+            queue=self.queue,
+            priority=self.priority,
+            max_retries=self.max_retries,
+            timeout_s=None if timeout_s is None else ceil(timeout_s),
+            tags=self.tags,
+            budget=share,
+        )
+
+    def __attrs_post_init__(self) -> None:
+        self.options("step", None).terms(self.job, traceparent=None)
 
 
 @attrs.frozen(kw_only=True)
@@ -197,6 +230,10 @@ def _check_prompt(given: Mapping[str, Any]) -> None:
     conversation(given.get("prompt"), given.get("messages"), what="the model")
 
 
+def _check_child(given: Mapping[str, Any]) -> None:
+    structure({**given, "arguments": {}}, JobStep)
+
+
 def _object_of(hint: Any) -> Any:
     return dict.__class_getitem__((str, hint))
 
@@ -227,6 +264,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         limit=TIMEOUTS["http_call"],
         hidden=frozenset({"timeout_s"}),
         urls=lambda _: (("url",),),
+    ),
+    "job": Kind(
+        shape=JobStep,
+        limit=TIMEOUTS["flow"],
+        written_out=frozenset(each.name for each in attrs.fields(JobStep)) - {"arguments"},
+        check_together=_check_child,
     ),
     "approve": Kind(
         shape=ApproveStep,

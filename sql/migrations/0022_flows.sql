@@ -39,14 +39,11 @@ GRANT SELECT, INSERT ON cortex.flow_version TO cortex_runtime;
 
 -- ------------------------------------------------------------------ jobs of flows
 
-CREATE FUNCTION cortex.flow_of_job() RETURNS trigger
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION cortex.flow_of(payload jsonb, OUT kept int, OUT kept_spec jsonb)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    wanted CONSTANT text := NEW.payload->>'flow';
-    inputs CONSTANT jsonb := coalesce(nullif(NEW.payload->'inputs', 'null'), '{}');
-    kept int;
-    kept_spec jsonb;
-    limit_ms int;
+    wanted CONSTANT text := payload->>'flow';
+    inputs CONSTANT jsonb := coalesce(nullif(payload->'inputs', 'null'), '{}');
     wrong text;
 BEGIN
     IF wanted IS NULL THEN
@@ -56,10 +53,10 @@ BEGIN
     END IF;
     SELECT v.version, v.spec INTO kept, kept_spec
     FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
-    WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
+    WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(payload->'version', 'null'), to_jsonb(f.version));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'flow "%"% does not exist', left(wanted, 100),
-            coalesce(' version ' || left(NEW.payload->>'version', 20), '')
+            coalesce(' version ' || left(payload->>'version', 20), '')
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
     END IF;
     IF jsonb_typeof(inputs) <> 'object' THEN
@@ -78,6 +75,19 @@ BEGIN
         RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong
             USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'see its inputs: cortex flows show ' || wanted;
     END IF;
+END $$;
+COMMENT ON FUNCTION cortex.flow_of IS
+    'The version of the flow that a job of type run_flow with this payload runs: the newest, unless it names one. Refuses an '
+    'unknown flow, and inputs that it does not take.';
+
+CREATE FUNCTION cortex.flow_of_job() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kept int;
+    kept_spec jsonb;
+    limit_ms int;
+BEGIN
+    SELECT o.kept, o.kept_spec INTO kept, kept_spec FROM cortex.flow_of(NEW.payload) AS o;
     limit_ms := kept_spec->'limits'->>'timeout_ms';
     NEW.payload := NEW.payload || jsonb_build_object('version', kept);
     -- The flow's own limit replaces its type's, but not one that this job was given.

@@ -224,6 +224,7 @@ DECLARE
     of_lineage uuid;
     detached CONSTANT boolean := coalesce((given->>'is_detached')::boolean, false);
     full_terms jsonb;
+    kept_payloads jsonb[];
     other int;
     added int;
     above record;
@@ -246,6 +247,14 @@ BEGIN
         RETURN;
     END IF;
     PERFORM cortex.check_children(given, payloads);
+    IF given->>'type' = 'run_flow' THEN
+        -- As a submit does: what is held runs the version that takes its inputs. What is on record has one.
+        kept_payloads := ARRAY(
+            SELECT CASE WHEN EXISTS (SELECT FROM cortex.job_child c WHERE c.lineage_id = of_lineage AND c.step = of_step
+                                       AND c.ordinal = first + p.n::int - 1) THEN p.payload
+                   ELSE p.payload || jsonb_build_object('version', (cortex.flow_of(p.payload)).kept) END
+            FROM unnest(payloads) WITH ORDINALITY AS p(payload, n) ORDER BY p.n);
+    END IF;
     IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = cortex_worker.limited_as(given->>'type', given->>'agent')) THEN
         PERFORM cortex.refuse_without_limit_key(
             array_fill(given->>'type', ARRAY[cardinality(ids)]), payloads,
@@ -279,7 +288,7 @@ BEGIN
     INSERT INTO cortex.job_child AS c (lineage_id, step, ordinal, job_id, parent_id, is_detached, is_held, terms)
     SELECT of_lineage, of_step, first + s.nth::int - 1, s.id, of_job, detached, true,
            full_terms || jsonb_build_object('payload', s.payload)
-    FROM unnest(ids, payloads) WITH ORDINALITY AS s(id, payload, nth)
+    FROM unnest(ids, coalesce(kept_payloads, payloads)) WITH ORDINALITY AS s(id, payload, nth)
     ORDER BY s.nth
     ON CONFLICT (lineage_id, step, ordinal) DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
@@ -303,7 +312,9 @@ BEGIN
     FROM cortex.job_child c LEFT JOIN cortex.job_record j ON j.id = c.job_id
     WHERE c.lineage_id = of_lineage AND c.step = of_step AND c.ordinal BETWEEN first AND first + cardinality(ids) - 1
       AND c.job_id <> ids[c.ordinal - first + 1]
-      AND (coalesce(j.payload, c.terms->'payload') IS DISTINCT FROM payloads[c.ordinal - first + 1]
+      AND (CASE WHEN given->>'type' = 'run_flow' AND NOT payloads[c.ordinal - first + 1] ? 'version'
+                THEN coalesce(j.payload, c.terms->'payload') - 'version' ELSE coalesce(j.payload, c.terms->'payload') END
+               IS DISTINCT FROM payloads[c.ordinal - first + 1]
            OR coalesce(j.type, c.terms->>'type') IS DISTINCT FROM given->>'type')
     ORDER BY c.ordinal LIMIT 1;
     IF FOUND THEN

@@ -137,9 +137,10 @@ class Parents:
         first: int = 0,
         step: str = "pages",
         kind: str = "leaf",
+        payload: str | None = None,
         **terms: Any,
     ) -> SpawnReply:
-        payloads = [f'{{"item": {each}}}' for each in items]
+        payloads = [f'{{"item": {each}}}' if payload is None else payload for each in items]
         return self.store(
             children.spawn,
             lease=claim.lease,

@@ -1,13 +1,22 @@
 """Children as rows: each submitted once, as many at once as may, none by a job that has ended."""
 
+import json
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from cortex.domain.errors import CapReachedError, CortexError, ForbiddenError, NotFoundError
-from cortex.store import children, jobs
+from cortex.domain.errors import (
+    CapReachedError,
+    CortexError,
+    ForbiddenError,
+    InvalidValueError,
+    NotFoundError,
+)
+from cortex.store import children, jobs, specs
+from cortex.store.specs import SpecKind
 from tests.children.conftest import Parents
+from tests.support.records.rows import job_row
 from tests.support.servers.postgres import sql
 
 
@@ -148,3 +157,23 @@ def test_depth_of_a_family_is_bounded_but_for_detached_jobs(parents: Parents) ->
         assert row["parent_id"] == parent.lease.job_id
     (aside,) = parents.spawn(line[-2], 1, kind="work", step="aside", is_detached=True)
     assert parents.reply(parents.stage.claim(aside), [1], kind="work").verdict == "done"
+
+
+def test_child_that_runs_a_flow_keeps_the_version_that_took_its_inputs(parents: Parents) -> None:
+    def apply(*inputs: str) -> None:
+        spec = {"name": "f", "steps": [], "inputs": {name: {"required": True} for name in inputs}}
+        parents.store(specs.apply, SpecKind.FLOW, name="f", spec=spec, by="ana")
+
+    apply()
+    claim = parents.running()
+    flows: dict[str, Any] = {"kind": "run_flow", "let_go": 1, "payload": '{"flow": "f"}'}
+    assert parents.reply(claim, range(2), **flows).verdict == "done"
+    apply("day")
+    assert parents.reply(claim, range(2), **flows).verdict == "done"  # the same
+    running, held = parents.ids(claim)
+    parents.end(running)
+    assert parents.submitted([held]) == [held]
+    kept = job_row(parents.stage.dsn, held)["payload"]
+    assert json.loads(kept) == {"flow": "f", "version": 1}
+    with pytest.raises(InvalidValueError, match='inputs of flow "f" lack day'):
+        parents.reply(claim, range(2), step="others", **flows)

@@ -62,6 +62,15 @@ def test_a_file_is_validated_without_a_database(cortex: Cortex) -> None:
     checked = cortex("flows", "validate", "a.yaml", "--dsn", "postgresql://nowhere:1/x")
     assert (checked.code, checked.out) == (0, "name\tsteps\ninvoices\t3\n")
 
+    app = "from cortex import Context, job\n@job\nasync def resize(ctx: Context, image: str): ...\n"
+    (cortex.folder / "shop.py").write_text(app)
+    step = "name: f\nsteps:\n- name: a\n  uses: job\n  with: {job: resize, arguments: {img: 1}}\n"
+    assert cortex("flows", "validate", "-", stdin=step).code == 0
+    known = cortex("flows", "validate", "-", "--app", "shop.py", stdin=step)
+    assert known.code == 2
+    wrong = "stdin:5: steps[0].with.arguments of job type 'resize' lacks image; has an unknown key"
+    assert known.err.startswith(f"error: {wrong} 'img'")
+
 
 def test_the_graph_is_mermaid_for_a_pipe(cortex: Cortex) -> None:
     (cortex.folder / "a.yaml").write_text(INVOICES)

@@ -18,7 +18,7 @@ HIDDEN = {"timeout_s"}
 
 
 def yaml() -> str:
-    (text,) = re.findall(r"```yaml\n(.*?)```", FLOWS, re.DOTALL)
+    text, *_ = re.findall(r"```yaml\n(.*?)```", FLOWS, re.DOTALL)
     return str(text)
 
 

@@ -1,12 +1,14 @@
 """`cortex agents apply`, `cortex flows apply` and `cortex flows validate`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import cache, partial
 from typing import Any, Final
 
 import click
 
 from cortex.agent.spec import AgentSpec, parse_agents
+from cortex.cli.apps import app_options, registry_of
 from cortex.cli.changes import ChangeRequest, applied_columns, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command, Options
@@ -18,6 +20,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job_limits import of_agent
 from cortex.domain.model_endpoints import check_tools
 from cortex.domain.people import Identity
+from cortex.durable.registry import Registry
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
 from cortex.store import budgets, limits
@@ -62,26 +65,48 @@ def apply_agents(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
 
 @click.command("apply", cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@app_options
 @changes(APPLY_FLOWS)
-def apply_flows(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
+def apply_flows(change: ChangeRequest, *, files: tuple[str, ...], apps: tuple[str, ...]) -> None:
     """Apply flows from YAML files (`-` for stdin); a changed flow becomes a new version.
 
     All files are checked before anything is written. Jobs keep the version they were submitted
     with.
     """
-    specs = read_definitions(files, what="flows", parse=parse_flows)
+    specs = _flows(files, apps)
     rows = _write(change, SpecKind.FLOW, specs)
     change.output.listing("flows", FLOW_COLUMNS, rows, empty="")
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@app_options
 @click.pass_obj
-def validate(options: Options, *, files: tuple[str, ...]) -> None:
-    """Check flows in YAML files (`-` for stdin); an error names file, line, value and limit."""
-    specs = read_definitions(files, what="flows", parse=parse_flows)
+def validate(options: Options, *, files: tuple[str, ...], apps: tuple[str, ...]) -> None:
+    """Check flows in YAML files (`-` for stdin); an error names file, line, value and limit.
+
+    Arguments of steps that use `job` are checked against the job types of Cortex and of APP. A type
+    that neither has is no error: its jobs wait for a pod that knows it.
+    """
+    specs = _flows(files, apps)
     rows = [{"name": spec.name, "steps": len(spec.steps)} for spec in specs]
     Output(options).listing("flows", CHECKED, rows, empty="")
+
+
+def _flows(files: Sequence[str], apps: Sequence[str]) -> list[FlowSpec]:
+    @cache
+    def types() -> Registry:
+        return registry_of(apps)
+
+    def check(job_type: str, names: Iterable[str]) -> str | None:
+        if job_type not in types().names:
+            return None
+        found = types().get(job_type).names_unlike(names)
+        problems = "; ".join((*found.problems, *([found.hint] if found.hint else [])))
+        return f"of job type {job_type!r} {problems}" if problems else None
+
+    parse = partial(parse_flows, check_arguments=check)
+    return read_definitions(files, what="flows", parse=parse)
 
 
 def _write(change: ChangeRequest, kind: SpecKind, specs: Specs) -> list[Row]:

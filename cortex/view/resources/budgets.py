@@ -4,14 +4,14 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.budget import NEARLY, OwnBudget, Period, worded
+from cortex.domain.budget import NEARLY, Period, worded
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import budgets
 from cortex.store.budgets import BudgetRow
 from cortex.view.cells import Cell
 from cortex.view.phrases import age, since_s
-from cortex.view.resource import Field, NamedResource, Shape, on_demand, waiting_cell
+from cortex.view.resource import Field, NamedResource, on_demand, waiting_cell
 
 
 def _left(row: BudgetRow) -> Decimal:
@@ -105,14 +105,4 @@ BUDGETS: Final = NamedResource(
     empty="no budget is set: cortex budgets set --agent NAME --usd 5 --per day --reason TEXT",
     page=budgets.page,
     unlisted=frozenset({"now", "limit_amount"}),
-)
-
-OWN_BUDGET: Final = Shape(
-    name="OwnBudget",
-    doc="A budget of one job.",
-    row=OwnBudget,
-    fields=(
-        *on_demand("name", "unit", limit_amount="in the unit", spent="in the unit"),
-        *on_demand(share_of="the job that gave it to this one; null: people set it"),
-    ),
 )

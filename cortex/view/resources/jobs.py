@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from cortex.domain.budget import OwnBudget
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, ListedJob, ShownJob, StepRow, Transition
@@ -11,7 +12,6 @@ from cortex.view.jobs import remark, state_cell, took_s
 from cortex.view.phrases import NOTHING, money
 from cortex.view.progress import bar
 from cortex.view.resource import Field, Resource, Shape, aged, on_demand
-from cortex.view.resources.budgets import OWN_BUDGET
 from cortex.view.steps import numbered_step
 
 CODE_OF_POD: Final = "the code of that pod"
@@ -139,6 +139,16 @@ JOBS: Final = Resource(
     fields=FIELDS,
     empty="no jobs yet; submit one: cortex jobs submit TYPE",
     unlisted=INTERNAL,
+)
+
+OWN_BUDGET: Final = Shape(
+    name="OwnBudget",
+    doc="A budget of one job.",
+    row=OwnBudget,
+    fields=(
+        *on_demand("name", "unit", limit_amount="in the unit", spent="in the unit"),
+        *on_demand(share_of="the job that gave it to this one; null: people set it"),
+    ),
 )
 
 JOB: Final = Shape(
