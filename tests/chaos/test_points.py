@@ -4,20 +4,22 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 import attrs
 import pytest
 from attrs import evolve
 
 from chaos.cluster.fork_server import Process
-from chaos.points import events, own_job, report
+from chaos.points import events, outcomes, own_job, report
 from chaos.points.bench import Bench, Trial, TrialPod
 from chaos.points.exhaust import Result, drawn, passings, points_of, shots_of, unpassed
 from chaos.points.judge import problems
-from chaos.points.programs import PROGRAMS, Program
+from chaos.points.programs import PROGRAMS, RIVALS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
 from chaos.workloads.program import Op
 from cortex.crash_points import BETWEEN, POINTS, Kind
@@ -149,6 +151,78 @@ def test_every_wrong_outcome_is_reported(paid: tuple[Recorded, Shot, Left]) -> N
     }
     for output, changes in wrong.items():
         assert any(output in why for why in judged(paid, **changes)), output
+
+
+OWN, OTHER = UUID(int=1), UUID(int=2)
+
+
+def left_by(name: str, **changes: Any) -> Left:
+    """What a trial of jobs that wait leaves when all went well."""
+    job = {"type": f"points_{name}", "status": "COMPLETED", "result": 1, "payload": {"number": 1}}
+    record: dict[str, Any] = {
+        "jobs": ({**job, "id": OWN}, {**job, "id": OTHER}),
+        "steps": tuple({"job_id": OWN, "key": key, "output": key} for key in ("emit", "emit#2")),
+        "approvals": ({"status": "CANCELLED"},),
+        "signals": ({"payload": 1, "taken_step": "go"}, {"payload": 2, "taken_step": "go#2"}),
+    }
+    kept: dict[str, Any] = {
+        "published": ({"state": '{"a": 1}', "done": None, "total": None, "unit": None},),
+        "uses": ({"unit": "jobs", "used": 1 + RIVALS},),
+    }
+    notes = [(str(OTHER), 1, "begun", 0.0), (str(OTHER), 1, "ended", 1.0)]
+    notes += [(str(OWN), 1, "begun", 2.0), (str(OWN), 1, "ended", 3.0)]
+    return Left(
+        key="t",
+        record=record | {k: v for k, v in changes.items() if k in record},
+        before={},
+        applied=(),
+        deliveries=(),
+        calls=Counter(),
+        old={},
+        archived=frozenset(),
+        exits={},
+        logs={},
+        kept=kept | {k: v for k, v in changes.items() if k not in (*record, "notes")},
+        notes=changes.get("notes", tuple(notes)),
+    )
+
+
+@pytest.mark.parametrize(
+    "name, changes, why",
+    [
+        ("limits", {"places": ({"job_id": OWN, "key": "k"},)}, "has ended and holds a place of k"),
+        (
+            "first",
+            {"waits": ({"job_id": OWN, "kind": "signal", "name": "go"},)},
+            "has ended and waits for signal go",
+        ),
+        ("children", {"jobs": ({"id": OWN, "type": "points_parent"},)}, "beside it there are []"),
+        (
+            "published",
+            {"published": ({"state": '{"a": 2}', "done": None, "total": None, "unit": None},)},
+            "it shows [{'state': {'a': 2}",
+        ),
+        ("published", {"steps": ()}, "it has emitted [], undisturbed ['emit', 'emit#2']"),
+        ("first", {"approvals": ({"status": "PENDING"},)}, "its requests to people are"),
+        ("first", {"signals": ()}, "the signals were taken as []"),
+        ("callback", {}, "the callback became 2 signals"),
+        ("limits", {"uses": ({"unit": "jobs", "used": 9},)}, "9 jobs count as begun"),
+        (
+            "limits",
+            {"notes": ((str(OTHER), 1, "begun", 0.0), (str(OWN), 1, "begun", 1.0))},
+            f"job {OWN} begun while job {OTHER} had the only place",
+        ),
+        ("pause", {"notes": ((str(OWN), 1, "begun", 0.0),)}, "without a deadline ran before"),
+        ("rules", {}, "by type, the submits that ran are {'points_rules': 1}"),
+    ],
+)
+def test_every_wrong_end_of_a_wait_is_reported(name: str, changes: Any, why: str) -> None:
+    (program,) = (each for each in PROGRAMS if each.name == name)
+    usual = left_by(name)
+    found = list(outcomes.problems(program, left_by(name, **changes), usual, None))
+    assert any(why in each for each in found), found
+    if changes:
+        assert list(outcomes.problems(program, usual, usual, None)) == []
 
 
 def test_points_table_shows_each_point_and_its_problems() -> None:
