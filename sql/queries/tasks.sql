@@ -12,7 +12,7 @@ WITH later AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
     ORDER BY run_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), due AS MATERIALIZED (
-    SELECT id, queue FROM cortex_worker.queue_due WHERE due_at <= cortex.now() ORDER BY due_at LIMIT $1
+    SELECT q.ctid AS place, queue FROM cortex_worker.queue_due q WHERE due_at <= cortex.now() ORDER BY due_at LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), idle AS MATERIALIZED (
     SELECT q.queue AS queue_name, EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue) AS is_strict
@@ -72,14 +72,16 @@ WITH later AS MATERIALIZED (
 ), made_way AS (
     UPDATE cortex_worker.task t SET state = 'STRANDED'
     FROM front f LEFT JOIN able a ON a.queue_name = f.queue_name
-    WHERE t.job_id = f.job_id AND t.state = 'QUEUED' AND f.is_stranded AND f.nth < coalesce(a.nth, f.nth + 1)
+    -- As text: a plan that was made while no task waited would read all of them by the index of the queues.
+    WHERE t.job_id = f.job_id AND t.state::text = 'QUEUED' AND f.is_stranded AND f.nth < coalesce(a.nth, f.nth + 1)
     RETURNING f.queue_name
 ), again AS MATERIALIZED (
     SELECT m.queue_name FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a)
 ), done AS (
     -- Looked at again: a queue with yet more that must make way, or whose next task was ended just now.
     DELETE FROM cortex_worker.queue_due q USING due
-    WHERE q.id = due.id AND due.queue NOT IN (SELECT a.queue_name FROM again a)
+    -- By place: a plan for few rows would compare each with each.
+    WHERE q.ctid = due.place AND due.queue NOT IN (SELECT a.queue_name FROM again a)
       AND due.queue NOT IN (SELECT h.queue_name FROM head h WHERE h.job_id NOT IN (SELECT r.job_id FROM ready r))
 )
 SELECT CASE WHEN EXISTS (SELECT FROM again) OR (SELECT count(*) FROM due) >= $1

@@ -1,14 +1,18 @@
 """A paused queue costs nothing, however much waits in it."""
 
+import json
 from collections.abc import Callable
 
+import asyncpg
 import pytest
 
 from cortex.postgres.database import Profile
+from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import open_session
 from cortex.store import pulse, queues
 from tests.sql.test_plans import BATCH, FILL, POD, ROWS_PER_WANTED, Look, explain, rows_read
-from tests.support.servers.postgres import sql
+from tests.sql.test_plans import looks as scans
+from tests.support.servers.postgres import run_asyncio, sql
 
 NAMED_READY = """
     SET session_replication_role = replica;
@@ -48,6 +52,35 @@ def test_claim_does_not_read_paused_queues(paused: str) -> None:
     sql(paused, "DELETE FROM cortex_worker.queue_due")
     looks = explain(paused, "tasks.promote", (BATCH,))
     assert looked_at(looks) == 0, "waiting queues cost nothing unless they may move on"
+
+
+BURST = """
+    SET session_replication_role = replica;
+    INSERT INTO cortex_worker.task (task, job_id, state, max_attempts, queue_name)
+    SELECT 'work', gen_random_uuid(), 'QUEUED', 3, 'q' || n % 2000 FROM generate_series(1, 4000) n;
+    INSERT INTO cortex_worker.queue_due (queue, due_at)
+    SELECT 'q' || n, timestamptz '-infinity' FROM generate_series(0, 1999) n;
+"""
+
+
+def test_plan_made_while_nothing_waited_serves_many_queues_at_once(database: str) -> None:
+    async def run() -> str:
+        settings = Profile(dsn=database, hot_path=True).settings
+        connection = await asyncpg.connect(database, server_settings=settings)
+        other = await asyncpg.connect(database)
+        try:
+            await connection.execute(f"PREPARE tried AS {query_text('tasks.promote')}")
+            await connection.fetch(f"EXECUTE tried({BATCH})")
+            await other.execute(BURST)
+            query = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE tried({BATCH})"
+            return str(await connection.fetchval(query))
+        finally:
+            connection.terminate()
+            other.terminate()
+
+    found = list(scans(json.loads(run_asyncio(run))[0]["Plan"]))
+    for table in ("task", "queue_due"):
+        assert 0 < max(each.rows for each in found if each.table == table) <= 2 * BATCH, table
 
 
 def test_scrape_does_not_count_paused_queues(paused: str) -> None:
