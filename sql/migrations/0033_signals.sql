@@ -182,7 +182,9 @@ BEGIN
     IF EXISTS (
         SELECT FROM cortex.signal s WHERE s.taken_at IS NULL AND s.lineage_id = made.lineage_id OFFSET waiting_max - 1 LIMIT 1)
        OR EXISTS (
+        -- What a login that may only submit sends counts for itself alone: it stops no other sender.
         SELECT FROM cortex.signal s WHERE s.taken_at IS NULL AND s.key = made.key AND s.tenant = made.tenant
+          AND s.only_for IS NOT DISTINCT FROM made.only_for
         OFFSET waiting_max - 1 LIMIT 1) THEN
         RAISE EXCEPTION '% has % signals that no job has received', coalesce('job ' || target.id, format('key %L', made.key)),
             waiting_max

@@ -197,3 +197,15 @@ def test_a_queue_that_nobody_empties_is_full(stage: Stage) -> None:
         stage.send(claim.lease.job_id)
     stage.take(claim)
     stage.send(claim.lease.job_id)
+
+
+def test_a_login_that_only_submits_fills_the_queue_of_a_key_for_itself_alone(stage: Stage) -> None:
+    fill = """
+        INSERT INTO cortex.signal (id, tenant, name, key, payload, sent_with, only_for)
+        SELECT cortex.uuid7(), 'default', 'x', 'order-9', '1', 'db:web', 'db:web'
+        FROM generate_series(1, 10000)"""
+    sql(stage.dsn, fill)
+    stage.send(key="order-9", payload='"paid"')
+    taken = stage.take(stage.running(), key="order-9")
+    assert taken is not None
+    assert taken.payload == '"paid"'
