@@ -3,6 +3,7 @@
 mutant.py     a mutant: patches of a copy of the tree, and the rule that they break
 leases.py, effects.py, record.py, sessions.py, leaving.py, background.py, queueing.py
               the mutants, by what is broken; catalogue.py lists them all
+storms.py     mutants of limits and of children, with storms of their own
 scenes.py     the short runs that expose them
 everyday.py   what an ordinary run and the simulation alone detect of a mutant
 program.py    one program in a broken tree

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from chaos.mutants import background, effects, leases, leaving, queueing, record, sessions
+from chaos.mutants import background, effects, leases, leaving, queueing, record, sessions, storms
 from chaos.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -13,4 +13,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *leaving.MUTANTS,
     *background.MUTANTS,
     *queueing.MUTANTS,
+    *storms.MUTANTS,
 )

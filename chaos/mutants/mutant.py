@@ -59,7 +59,7 @@ class Mutant:
     scene: str
     """The run that exposes it."""
     invariant: str
-    """The invariant whose checker has to find it, such as `I4`."""
+    """The invariant whose checker has to find it, such as `I4`, or the storm whose judge has to."""
     patches: tuple[Patch, ...]
 
     def apply(self, tree: Path) -> None:

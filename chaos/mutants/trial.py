@@ -8,12 +8,14 @@ It ends by itself, and takes everything that it started along.
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from chaos.checkers.verdict import Result
 from chaos.cluster.guard import guarded_folder
 from chaos.mutants.scenes import SCENES, Scene
+from chaos.mutants.storms import STORMS, WITHIN_S
 from chaos.report.keep import keep, keep_broken
 from chaos.run import Outcome, run
 
@@ -24,6 +26,9 @@ WHY_MAX: Final = 3
 
 def main(name: str, seed: str, report: str | None = None) -> None:
     """Run it; raises whatever keeps it from running at all."""
+    if name in STORMS:
+        _storm(name, int(seed))
+        return
     scene = SCENES[name]
     plan = scene.plan(int(seed))
     deadline_s = plan.options.duration_s + scene.quiet_within_s + START_AND_END_S
@@ -38,6 +43,20 @@ def main(name: str, seed: str, report: str | None = None) -> None:
         if report is not None:
             keep(outcome, folder, Path(report))
     sys.stdout.write(json.dumps(summary(scene, outcome)) + "\n")
+
+
+def _storm(name: str, seed: int) -> None:
+    """Run a storm of its own, which keeps no report."""
+    with guarded_folder(deadline_s=WITHIN_S + START_AND_END_S) as folder:
+
+        async def storm() -> Sequence[str]:
+            async with asyncio.timeout(WITHIN_S):
+                return await STORMS[name](folder, seed)
+
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            problems = runner.run(storm())
+    invalid = {name: problems[:WHY_MAX]} if problems else {}
+    sys.stdout.write(json.dumps({"scene": name, "invalid": invalid, "stuck": None}) + "\n")
 
 
 def summary(scene: Scene, outcome: Outcome) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from chaos.mutants.hunt import ROOT, Result, TrialFindings, is_good
 from chaos.mutants.mutant import MIGRATIONS, Mutant, Patch, StaleError
 from chaos.mutants.program import run_program
 from chaos.mutants.scenes import SCENES
+from chaos.mutants.storms import STORMS
 from chaos.mutants.table import table
 from chaos.plan import chosen
 from tests.support.servers.postgres import run_asyncio
@@ -47,9 +48,9 @@ def test_a_mutant_fits_the_tree_and_is_still_python(mutant: Mutant, tree: Path) 
 
 def test_each_checker_has_a_mutant_that_it_must_find() -> None:
     assert len({each.name for each in MUTANTS}) == len(MUTANTS)
-    assert {each.scene for each in MUTANTS} == set(SCENES), "a scene that exposes nobody"
+    assert {each.scene for each in MUTANTS} == {*SCENES, *STORMS}, "a scene that exposes nobody"
     numbers = {f"I{int(check.__module__.rpartition('.i')[2][:2])}" for check in CHECKERS}
-    assert {each.invariant for each in MUTANTS} == numbers
+    assert {each.invariant for each in MUTANTS} == {*numbers, *STORMS}
 
 
 def test_patch_whose_text_is_not_unique_is_stale(tmp_path: Path) -> None:
