@@ -34,6 +34,7 @@ def a_job(number: int, status: JobStatus = JobStatus.RUNNING, **fields: Any) -> 
         "ordinal": number - 2,
         "is_detached": False,
         "is_withdrawn": False,
+        "budgets": (),
         "parent_id": PARENT,
     }
     return TreeJob(**known | fields)
