@@ -1081,9 +1081,7 @@ CREATE VIEW cortex.job AS
               WHERE h.state = 'HELD'::cortex_worker.task_state AND h.limit_keys IS NOT NULL
              LIMIT 1) AND (( SELECT k.state
                FROM cortex_worker.task k
-              WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || COALESCE(( SELECT k.limit_keys[1] AS limit_keys
-               FROM cortex_worker.task k
-              WHERE k.job_id = r.id), r.type)
+              WHERE k.job_id = r.id)) = 'HELD'::cortex_worker.task_state THEN 'limit:'::text || r.type
             WHEN r.waiting_on <> 'code'::text OR r.finished_at IS NOT NULL THEN r.waiting_on
             WHEN (( SELECT array_agg(s.task) AS array_agg
                FROM cortex_worker.stranded s)) IS NOT NULL AND ((( SELECT k.task

@@ -192,8 +192,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
             -- Whether any is held is read once for a statement; only then is a job's task looked up.
             WHEN r.finished_at IS NULL AND r.status IN ('PENDING', 'RETRY', 'WAITING_FOR_APPROVAL')
                 AND (SELECT true FROM cortex_worker.task h WHERE h.state = 'HELD' AND h.limit_keys IS NOT NULL LIMIT 1)
-                AND (SELECT k.state FROM cortex_worker.task k WHERE k.job_id = r.id) = 'HELD'
-            THEN 'limit:' || coalesce((SELECT k.limit_keys[1] FROM cortex_worker.task k WHERE k.job_id = r.id), r.type)
+                AND (SELECT k.state FROM cortex_worker.task k WHERE k.job_id = r.id) = 'HELD' THEN 'limit:' || r.type
             WHEN r.waiting_on <> 'code' OR r.finished_at IS NOT NULL THEN r.waiting_on
             -- Read once for a statement, and only where work is stranded once for a job.
             WHEN (SELECT array_agg(s.task) FROM cortex_worker.stranded s) IS NOT NULL

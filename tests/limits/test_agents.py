@@ -61,10 +61,7 @@ def test_each_agent_has_limits_of_its_own(stage: Stage) -> None:
     assert agents_of(stage, claim(stage)) == {"writer": 1}
 
     (held, *_) = sql(stage.dsn, "SELECT job_id FROM cortex_worker.task WHERE state = 'HELD'")
-    assert job_row(stage.dsn, held["job_id"])["waiting_on"] in (
-        "limit:agent:clerk",
-        "limit:agent:writer",
-    )
+    assert job_row(stage.dsn, held["job_id"])["waiting_on"] == "limit:run_agent"
     told = why(stage.call(why_store.facts_of, held["job_id"]))
     assert "in limit agent:" in told.sentence
     names = [each.name for each in stage.call(limits.page)]
