@@ -37,6 +37,7 @@ PARTS: Final = (
     Part(("points",), 390),
     Part(("agents",), 150),
     Part(("signals",), 300),
+    Part(("limits",), 50),
     Part(("families",), 70),
     Part(("sim", "--seeds", "0:200"), 750),
     Part(("mutants",), 420),
@@ -46,7 +47,7 @@ WIDTH: Final = max(len(each.name) for each in PARTS)
 
 @click.command()
 def everything() -> int:
-    """Run seven storms, all points, agents, signals, families, 200 seeds, mutants: half an hour.
+    """Run seven storms, all points, agents, signals, limits, families, 200 seeds and the mutants.
 
     Prints one line each, and the whole output of a part that fails.
     """

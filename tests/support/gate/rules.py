@@ -215,6 +215,11 @@ RULES: Final = (
         ("tests/signals/test_storm.py",),
     ),
     Rule(
+        "chaos of limits",
+        ("chaos/limits/", "chaos/commands/limits.py"),
+        ("tests/limits/test_storm.py",),
+    ),
+    Rule(
         "chaos of families",
         ("chaos/families/", "chaos/commands/families.py"),
         ("tests/children/test_families.py",),
