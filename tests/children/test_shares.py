@@ -7,12 +7,15 @@ from uuid import UUID
 import pytest
 
 from cortex import Context, job
-from cortex.domain.budget import Budget, Period, Scope, Unit, checked_share
+from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit, checked_share
+from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim
+from cortex.domain.usage import Usage
 from cortex.store import budgets, children, jobs
 from cortex.store import why as why_store
 from cortex.testing import Cortex, StuckError
+from cortex.testing.budgets import MemoryShare
 from cortex.view.why import why
 from tests.children.conftest import Parents
 from tests.store.test_budgets import a_call, limit, spend
@@ -144,3 +147,16 @@ def test_share_stops_a_child_in_memory(cortex: Cortex) -> None:
         cortex.run_sync(edit, tokens=50, given=70)
     error = cortex.run_sync(edit, tokens=50, given=40).error
     assert "more than its parent may spend: 50 of the 40 tokens" in str(error)
+
+
+def test_call_that_is_made_again_after_a_crash_is_booked_once_in_memory() -> None:
+    share = MemoryShare(UUID(int=1), Unit.TOKENS, Decimal(10))
+    most = Estimate(tokens=20, cost_usd=None, input_tokens=5, input_usd=None)
+    first, other = (UUID(int=1), "part"), (UUID(int=1), "part#2")
+    share.hold(first, most)
+    assert not share.has_room(other, "m", most)
+    for _ in range(2):
+        share.book(first, Usage(input_tokens=15), None)
+        assert share.has_room(first, "m", most)
+    with pytest.raises(Suspended, match="is spent: 15 tokens of 10 tokens"):
+        share.has_room(other, "m", most)
