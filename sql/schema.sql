@@ -1217,7 +1217,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.queue_moves() FROM PUBLIC;
 
-CREATE TRIGGER task_leaves_its_queue AFTER DELETE ON cortex_worker.task FOR EACH ROW WHEN (old.queue_name IS NOT NULL AND (old.state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]))) EXECUTE FUNCTION cortex_worker.queue_moves();
+CREATE TRIGGER task_leaves_its_queue AFTER DELETE ON cortex_worker.task FOR EACH ROW WHEN (old.queue_name IS NOT NULL AND (old.attempt > 0 OR (old.state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])))) EXECUTE FUNCTION cortex_worker.queue_moves();
 
 CREATE TRIGGER task_moves_in_its_queue AFTER UPDATE ON cortex_worker.task FOR EACH ROW WHEN (new.queue_name IS NOT NULL AND (new.state = 'QUEUED'::cortex_worker.task_state AND (old.state <> 'QUEUED'::cortex_worker.task_state OR new.run_at <> old.run_at) OR (old.state = ANY (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])) AND (new.state <> ALL (ARRAY['HELD'::cortex_worker.task_state, 'READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])))) EXECUTE FUNCTION cortex_worker.queue_moves();
 

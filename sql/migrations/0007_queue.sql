@@ -309,9 +309,10 @@ END $$;
 COMMENT ON FUNCTION cortex_worker.queue_moves IS 'Names the queue of a task or of a job in queue_due.';
 REVOKE EXECUTE ON FUNCTION cortex_worker.queue_moves() FROM PUBLIC;
 
--- These conditions cost the other tasks nothing that can be measured.
+-- These conditions cost the other tasks nothing that can be measured. In a strict queue, a job that has begun holds the others
+-- back between its attempts, too, whatever the state of its task.
 CREATE TRIGGER task_leaves_its_queue AFTER DELETE ON cortex_worker.task
-    FOR EACH ROW WHEN (OLD.queue_name IS NOT NULL AND OLD.state IN ('HELD', 'READY', 'LOCKED'))
+    FOR EACH ROW WHEN (OLD.queue_name IS NOT NULL AND (OLD.attempt > 0 OR OLD.state IN ('HELD', 'READY', 'LOCKED')))
     EXECUTE FUNCTION cortex_worker.queue_moves();
 CREATE TRIGGER task_moves_in_its_queue AFTER UPDATE ON cortex_worker.task
     FOR EACH ROW WHEN (

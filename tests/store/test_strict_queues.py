@@ -146,6 +146,10 @@ def is_cancelled(store: Session, job_id: UUID) -> None:
     store(jobs.cancel, job_id, by="ana", reason="")
 
 
+def is_cancelled_between_worker_attempts(store: Session, job_id: UUID) -> None:
+    store(jobs.cancel, job_id, by="ana", reason="")
+
+
 def is_resumed(store: Session, _: UUID) -> None:
     assert store(pauses.resume, Pausable(PauseKind.QUEUE, "q"), by="ana")
 
@@ -154,7 +158,9 @@ def is_relaxed(store: Session, _: UUID) -> None:
     assert store(queues.make_relaxed, "q", by="ana", reason="")
 
 
-@pytest.mark.parametrize("moves_on", [is_cancelled, is_resumed, is_relaxed])
+@pytest.mark.parametrize(
+    "moves_on", [is_cancelled, is_cancelled_between_worker_attempts, is_resumed, is_relaxed]
+)
 def test_queue_whose_job_waits_moves_on_at_once(
     store: Session, submit: Submits, claim: Claims, moves_on: Callable[[Session, UUID], None]
 ) -> None:
@@ -165,6 +171,8 @@ def test_queue_whose_job_waits_moves_on_at_once(
     if moves_on is is_resumed:
         store(pauses.pause, Pausable(PauseKind.QUEUE, "q"), by="ana", reason="why")
         finish(store, claimed)
+    elif moves_on is is_cancelled_between_worker_attempts:
+        fails_a_worker_attempt(store, claimed.lease)
     else:
         sleeps(store, claimed.lease)
     assert claim(POD) == []
