@@ -345,7 +345,7 @@ BEGIN
     NEW.waiting_on := NULL;
     NEW.cancelled_by := coalesce(NEW.cancelled_by, 'submit');
     NEW.cancel_reason := coalesce(
-        NEW.cancel_reason, format('replaced by job %s with the same key %L', NEW.replaced_by, NEW.job_key));
+        NEW.cancel_reason, cortex_worker.replaced_reason(NEW.replaced_by, NEW.job_key));
     RETURN NEW;
 END $function$;
 
@@ -1613,7 +1613,7 @@ DECLARE
     replaced uuid;
     own text;
     of_task text;
-    message text := format('replaced by job %s with the same key %L', successor, key);
+    message text := cortex_worker.replaced_reason(successor, key);
 BEGIN
     SELECT j.tenant INTO own FROM cortex.job_record j WHERE j.id = successor;
     of_task := cortex_worker.key_of(own, key);
@@ -6801,6 +6801,11 @@ DECLARE
 BEGIN
     PERFORM cortex.refuse_signal(send_signal.name, send_signal.payload, send_signal.job, send_signal.key,
                                  send_signal.idempotency_key);
+    IF length(send_signal.tenant) NOT BETWEEN 1 AND 100 OR send_signal.tenant ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'tenant % of signal "%" is not text of 1 to 100 characters', quote_literal(left(send_signal.tenant, 60)),
+            send_signal.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'the tenant of the job that receives it; none: default';
+    END IF;
     IF send_signal.tenant <> own_tenant THEN
         RAISE EXCEPTION 'a signal for tenant "%" may not be sent: % is of tenant "%"', send_signal.tenant, session_user, own_tenant
             USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';
@@ -7895,6 +7900,19 @@ CREATE FUNCTION cortex_worker.queue_of_key(key bytea)
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN ('singleton:'::text || "left"(encode(key, 'hex'::text), 32));
+
+-- Why a job was cancelled for its successor: a singleton is named by its key for people.
+CREATE FUNCTION cortex_worker.replaced_reason(successor uuid, key text)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce((
+    SELECT format('replaced by job %s with the same singleton key', successor) || coalesce(' ' || quote_literal(nullif(k.shown, '')), '')
+    FROM cortex.job_record j JOIN cortex.submit_rule r ON r.type = j.type AND r.on_conflict = 'replace'
+    CROSS JOIN LATERAL (SELECT cortex_worker.shown_key(r.key, r.arguments, j.payload) AS shown) k
+    WHERE j.id = successor), format('replaced by job %s with the same key %L', successor, key)) $function$;
 
 -- The elements of an array at these places; null where it has none.
 CREATE FUNCTION cortex_worker.at_places(list anyarray, places integer[])

@@ -339,7 +339,7 @@ BEGIN
     NEW.waiting_on := NULL;
     NEW.cancelled_by := coalesce(NEW.cancelled_by, 'submit');
     NEW.cancel_reason := coalesce(
-        NEW.cancel_reason, format('replaced by job %s with the same key %L', NEW.replaced_by, NEW.job_key));
+        NEW.cancel_reason, cortex_worker.replaced_reason(NEW.replaced_by, NEW.job_key));
     RETURN NEW;
 END $$;
 CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record

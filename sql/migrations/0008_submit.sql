@@ -76,7 +76,7 @@ DECLARE
     replaced uuid;
     own text;
     of_task text;
-    message text := format('replaced by job %s with the same key %L', successor, key);
+    message text := cortex_worker.replaced_reason(successor, key);
 BEGIN
     SELECT j.tenant INTO own FROM cortex.job_record j WHERE j.id = successor;
     of_task := cortex_worker.key_of(own, key);

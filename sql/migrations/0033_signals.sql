@@ -163,6 +163,11 @@ DECLARE
 BEGIN
     PERFORM cortex.refuse_signal(send_signal.name, send_signal.payload, send_signal.job, send_signal.key,
                                  send_signal.idempotency_key);
+    IF length(send_signal.tenant) NOT BETWEEN 1 AND 100 OR send_signal.tenant ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'tenant % of signal "%" is not text of 1 to 100 characters', quote_literal(left(send_signal.tenant, 60)),
+            send_signal.name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'the tenant of the job that receives it; none: default';
+    END IF;
     IF send_signal.tenant <> own_tenant THEN
         RAISE EXCEPTION 'a signal for tenant "%" may not be sent: % is of tenant "%"', send_signal.tenant, session_user, own_tenant
             USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';

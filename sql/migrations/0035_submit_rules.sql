@@ -141,6 +141,16 @@ CREATE FUNCTION cortex_worker.queue_of_key(key bytea) RETURNS text
     RETURN 'singleton:' || left(encode(key, 'hex'), 32);
 COMMENT ON FUNCTION cortex_worker.queue_of_key IS 'The strict queue in which the jobs of a singleton take turns.';
 
+CREATE FUNCTION cortex_worker.replaced_reason(successor uuid, key text) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce((
+    SELECT format('replaced by job %s with the same singleton key', successor) || coalesce(' ' || quote_literal(nullif(k.shown, '')), '')
+    FROM cortex.job_record j JOIN cortex.submit_rule r ON r.type = j.type AND r.on_conflict = 'replace'
+    CROSS JOIN LATERAL (SELECT cortex_worker.shown_key(r.key, r.arguments, j.payload) AS shown) k
+    WHERE j.id = successor), format('replaced by job %s with the same key %L', successor, key)) $$;
+COMMENT ON FUNCTION cortex_worker.replaced_reason IS
+    'Why a job was cancelled for its successor: a singleton is named by its key for people.';
+
 CREATE FUNCTION cortex_worker.at_places(list anyarray, places int[]) RETURNS anyarray
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 SELECT ARRAY(SELECT list[k.place] FROM unnest(places) WITH ORDINALITY AS k(place, n) ORDER BY k.n) $$;

@@ -126,6 +126,8 @@ def test_a_replacing_singleton_keeps_the_newest(ruled: Life) -> None:
         "CANCELLED",
         "PENDING",
     ]
+    reason = job_row(ruled.dsn, ids[1])["cancel_reason"]
+    assert reason == f"replaced by job {ids[2]} with the same singleton key '7'"
 
 
 @pytest.mark.parametrize("when", ["queue", "replace"])

@@ -87,6 +87,12 @@ def test_the_same_idempotency_key_sends_one_signal(stage: Stage) -> None:
         ({"key": "k", "payload": MEGABYTE}, InvalidValueError, "1000002 bytes of JSON, more than"),
         ({"key": "k", "payload": "{"}, InvalidValueError, "invalid input syntax for type json"),
         ({"key": "k", "idempotency_key": " "}, InvalidValueError, "visible ASCII characters"),
+        (
+            {"key": "k", "tenant": ""},
+            InvalidValueError,
+            "tenant '' of signal \"x\" is not text of 1",
+        ),
+        ({"key": "k", "tenant": "t" * 101}, InvalidValueError, "not text of 1 to 100 characters"),
         ({"job": new_id()}, NotFoundError, "does not exist"),
     ],
 )
