@@ -49,7 +49,10 @@ async def page(
     tenant: str | None = None,
     limit: int = PAUSES_MAX,
 ) -> list[PauseRow]:
-    """Return pauses, the latest first; with a tenant, its own and those of its jobs."""
+    """Return pauses, the latest first; with a tenant, its own and those of its jobs.
+
+    Without those of jobs that have ended: the next `unpark` removes these.
+    """
     kinds = None if only is None else [only.kind.value]
     names = None if only is None else [only.name]
     return rows_of(
@@ -113,7 +116,7 @@ async def park(db: Database) -> int:
 
 
 async def unpark(db: Database) -> int:
-    """Make tasks due again whose pause is over; return how many."""
+    """Make tasks due again whose pause is over; return how many. Ends the pauses of ended jobs."""
     row = await db.fetch_one("pauses.unpark", PARK_BATCH)
     return row["count"] if row else 0
 

@@ -1,5 +1,5 @@
 -- name: list
--- Pauses, the latest first. $1 kinds or null, $2 names or null, $3 the only tenant whose pauses are read, or null, $4 limit.
+-- Pauses, the latest first, but for those of jobs that have ended. $1 kinds or null, $2 names or null, $3 the only tenant whose pauses are read, or null, $4 limit.
 -- Locks: none. With the number of tasks that they hold back, for tenants and jobs, counted up to 10,000.
 SELECT p.kind, p.name, p.paused_by, p.paused_at, p.reason, cortex.now() AS now,
        (SELECT count(*) FROM (
@@ -7,6 +7,9 @@ SELECT p.kind, p.name, p.paused_by, p.paused_at, p.reason, cortex.now() AS now,
            AS held
 FROM cortex_worker.pause p
 WHERE ($1::text[] IS NULL OR p.kind = ANY ($1)) AND ($2::text[] IS NULL OR p.name = ANY ($2))
+  AND NOT EXISTS (
+      SELECT FROM cortex.job_record j
+      WHERE j.id = CASE WHEN p.kind = 'job' THEN p.name::uuid END AND j.finished_at IS NOT NULL)
   AND ($3::text IS NULL OR p.kind = 'tenant' AND p.name = $3
        OR p.kind = 'job' AND EXISTS (
            SELECT FROM cortex.job_record j WHERE j.id = CASE WHEN p.kind = 'job' THEN p.name::uuid END AND j.tenant = $3))
@@ -91,9 +94,19 @@ WITH front AS MATERIALIZED (
 SELECT count(*)::int AS count, (SELECT count(*) FROM hinted) AS hint_count FROM parked;
 
 -- name: unpark
--- Makes tasks due again whose pause is over, and notifies pods. $1 limit. Locks: the tasks, skipping locked. Returns how
--- many.
-WITH RECURSIVE pause AS (
+-- Makes tasks due again whose pause is over, and notifies pods. Ends the pauses of jobs that have ended, and records that.
+-- $1 limit. Locks: the pauses, the tasks, skipping locked. Returns how many tasks.
+WITH RECURSIVE ended AS (
+    DELETE FROM cortex_worker.pause p USING cortex.job_record j
+    WHERE p.kind = 'job' AND j.id = CASE WHEN p.kind = 'job' THEN p.name::uuid END AND j.finished_at IS NOT NULL
+    RETURNING p.name, p.paused_by, p.paused_at, p.reason, j.id, j.tenant, j.status
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
+    SELECT 'lifecycle', 'job_resumed', 'job:' || name, tenant, id,
+           jsonb_build_object('by', 'cortex', 'reason', 'the job is ' || status, 'paused_by', paused_by,
+                              'paused_at', paused_at, 'paused_for', reason)
+    FROM ended
+), pause AS (
     -- Walks the distinct pauses by index, one probe per pause.
     (SELECT pause AS name FROM cortex_worker.task WHERE state = 'PAUSED' ORDER BY pause LIMIT 1)
     UNION ALL

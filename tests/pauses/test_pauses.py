@@ -76,6 +76,21 @@ def test_a_running_job_ends_its_attempt_and_is_not_tried_again(clean: Life, kind
     assert claimed(clean, pod) == [job_id]
 
 
+def test_the_pause_of_a_job_ends_with_the_job(clean: Life) -> None:
+    job_id = clean.job(tenant="acme")
+    clean.call(pauses.pause, held_by(job_id, "job"), **WHO)
+    clean.sql(
+        "UPDATE cortex.job_record SET status = 'CANCELLED', worker_job_id = NULL WHERE id = $1",
+        job_id,
+    )
+    assert clean.call(pauses.page) == []
+    clean.call(pauses.unpark)
+    assert clean.sql("SELECT FROM cortex_worker.pause") == []
+    (fact,) = clean.sql("SELECT subtype, tenant, data FROM cortex.fact ORDER BY id DESC LIMIT 1")
+    assert (fact["subtype"], fact["tenant"]) == ("job_resumed", "acme")
+    assert '"reason": "the job is CANCELLED"' in str(fact["data"])
+
+
 def test_a_claim_does_not_read_the_backlog_of_a_paused_tenant(clean: Life) -> None:
     pod = pod_of(clean)
     batch = [Submission(id=new_id(), type=TYPE, tenant="acme") for _ in range(BACKLOG)]
