@@ -5,7 +5,7 @@ restarts costs the calls that were under way; waits and followers go on by thems
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -134,7 +134,7 @@ class Core:
     ) -> tuple[UUID, bool]:
         """Submit a job; return its id, and whether it is new."""
         one = submission(job, arguments, options, new_id=self.chance.new_id)
-        await self._check(job, [one])
+        await self._check(job, [one], options.given)
         if options.key is not None:
             once = partial(clients.submit_once, self.db, one, key=options.key, by=options.by)
             first = await self._surely(once, [one])
@@ -253,7 +253,12 @@ class Core:
             ) from error
         return result
 
-    async def _check(self, job: SubmittableJob[Any] | str, many: Sequence[Submission]) -> None:
+    async def _check(
+        self,
+        job: SubmittableJob[Any] | str,
+        many: Sequence[Submission],
+        options: Collection[str] = (),
+    ) -> None:
         """Raise `InvalidValueError` for arguments that neither the handler nor a pod takes."""
         if not many:
             return
@@ -265,18 +270,23 @@ class Core:
                 default_s = own_s or default_timeout_s(name, served.timeout_s)
                 check_timeout(name, timeout_s, default_s=default_s, name="timeout_s")
         try:
-            self._check_known(job, many)
+            self._check_known(job, many, options)
         except InvalidValueError:  # pods may have other code by now
             await self._served_type(name, is_exact=True)
-            self._check_known(job, many)
+            self._check_known(job, many, options)
 
-    def _check_known(self, job: SubmittableJob[Any] | str, many: Sequence[Submission]) -> None:
+    def _check_known(
+        self,
+        job: SubmittableJob[Any] | str,
+        many: Sequence[Submission],
+        options: Collection[str] = (),
+    ) -> None:
         own = None if isinstance(job, str) else job
         live: tuple[CodeArguments, ...] = ()
         if many and (known := self._served.get(many[0].type)) is not None:
             live = known[1].codes
         for each in many:
-            check_payload(each.type, each.payload, own=own, live=live)
+            check_payload(each.type, each.payload, own=own, live=live, options=options)
 
     async def _served_type(self, name: str, *, is_exact: bool = False) -> ServedType:
         now = asyncio.get_running_loop().time()

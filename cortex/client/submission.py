@@ -98,6 +98,15 @@ class Options:
             known["tags"] = tuple(known["tags"])
         return cls(**known)
 
+    @property
+    def given(self) -> list[str]:
+        """The names of those that are given."""
+        return [
+            each.name
+            for each in attrs.fields(Options)
+            if getattr(self, each.name) not in (None, ())
+        ]
+
     def check(self) -> None:
         """Raise `UsageError` that names the first option that is out of bounds."""
         for name, most in _TEXTS.items():

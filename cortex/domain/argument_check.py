@@ -213,6 +213,7 @@ class PayloadMisfit:
     job_type: str
     code: CodeArguments
     problems: tuple[str, ...]
+    missing: frozenset[str]
     hint: str | None
 
     def error(self, *, names_code: bool) -> InvalidValueError:
@@ -241,7 +242,13 @@ def payload_misfit(
             problems += [f"{field_of(path)} {reason}" for path, reason in wrong]
     if not problems:
         return None
-    return PayloadMisfit(job_type=job_type, code=code, problems=tuple(problems), hint=keys.hint)
+    return PayloadMisfit(
+        job_type=job_type,
+        code=code,
+        problems=tuple(problems),
+        missing=frozenset(missing),
+        hint=keys.hint,
+    )
 
 
 def live_misfit(
@@ -271,11 +278,13 @@ def check_payload(
     own: PayloadChecker | None,
     live: Sequence[CodeArguments],
     is_fit_only: bool = False,
+    options: Collection[str] = (),
 ) -> None:
     """Raise `InvalidValueError` for a payload that neither this process nor a live pod takes.
 
     `own`: the job type as this process has it, if it does; `live`: what live pods take. With
     neither every payload passes. `is_fit_only`: without the type's own check of the values.
+    `options`: what was given beside the payload, and may have been meant as an argument.
     """
     refusal: InvalidValueError | None = None
     if own is not None:
@@ -293,6 +302,10 @@ def check_payload(
     given = orjson.loads(payload)
     misfit = live_misfit(job_type, live, given)
     if refusal is None and misfit is not None:
+        meant = sorted(misfit.missing & set(options))
+        if meant:
+            hint = f"{meant[0]!r} is an option: give all arguments in payload={{{meant[0]!r}: …}}"
+            misfit = attrs.evolve(misfit, hint=hint)
         refusal = misfit.error(names_code=len(live) > 1)
     if refusal is not None and (misfit is not None or not live):
         raise refusal

@@ -413,6 +413,7 @@ class Attempt:
         "_token",
         "claim",
         "final",
+        "find_type",
         "journal",
         "kept_files",
         "services",
@@ -425,12 +426,14 @@ class Attempt:
         services: Services,
         *,
         final: tuple[type[Exception], ...] = (),
+        find_type: Callable[[str], Any] = lambda _: None,
     ) -> None:
-        """`final`: exceptions that are never retried."""
+        """`final`: exceptions that are never retried. `find_type`: a `JobType` of this process."""
         self.claim = claim
         self.journal = journal
         self.services = services
         self.final = final
+        self.find_type = find_type
         self.kept_files: set[str] = set()
         """Digests of the files that this attempt has kept."""
         self._limits: JobLimits | None = None

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 from uuid import UUID
 
 import attrs
@@ -277,7 +277,7 @@ class Family:
         )
         take = partial(self._chunk, key, count=len(payloads), concurrency=concurrency)
         value_of = partial(_value_of, step=key, target=target)
-        return ChildMap(begin, take, len(payloads), value_of)
+        return ChildMap(key, begin, take, len(payloads), value_of)
 
     def _contends(
         self, key: str, look: Callable[[], Coroutine[Any, Any, Any]], *, ends: str, step: str
@@ -468,17 +468,28 @@ class ChildMap(AsyncIterator[R]):
 
     def __init__(
         self,
+        key: str,
         begin: Coroutine[None, None, None],
         take: Callable[[int], Coroutine[None, None, list[Any]]],
         count: int,
         value_of: Callable[[Any], R],
     ) -> None:
+        self._key = key
         self._begin: Coroutine[None, None, None] | None = begin
         self._take = take
         self._count = count
         self._value_of = value_of
         self._taken = 0
         self._ready: deque[Any] = deque()
+        self._has_ended = False
+
+    def __aiter__(self) -> Self:
+        if self._has_ended:
+            raise UsageError(
+                f"the results of map {self._key!r} have been taken",
+                hint="keep them: results = [each async for each in ctx.map(…)]",
+            )
+        return self
 
     def __len__(self) -> int:
         return self._count
@@ -489,6 +500,7 @@ class ChildMap(AsyncIterator[R]):
             await begin
         if not self._ready:
             if self._taken >= self._count:
+                self._has_ended = True
                 raise StopAsyncIteration
             ended = await self._take(self._taken)
             self._taken += len(ended)

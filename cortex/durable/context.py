@@ -325,7 +325,18 @@ class Context:
         """
         attempt = self._attempt
         claim = attrs.evolve(attempt.claim, agent_id=agent_id, agent_version=version)
-        return Context(Attempt(claim, self._journal, self.services, final=attempt.final))
+        of_agent = Attempt(
+            claim,
+            self._journal,
+            self.services,
+            final=attempt.final,
+            find_type=attempt.find_type,
+        )
+        return Context(of_agent)
+
+    def _known(self, job: object) -> object:
+        """Return the type of a name that this process has."""
+        return self._attempt.find_type(job) if isinstance(job, str) else job
 
     def now(self, name: str = "now") -> Coroutine[None, None, datetime]:
         """Return the time of the database's clock; a replay gets the same.
@@ -395,11 +406,11 @@ class Context:
     def sleep(
         self,
         name: str,
-        seconds: float = 0.0,
+        seconds: float | None = None,
         *,
-        minutes: float = 0.0,
-        hours: float = 0.0,
-        days: float = 0.0,
+        minutes: float | None = None,
+        hours: float | None = None,
+        days: float | None = None,
     ) -> Coroutine[None, None, None]:
         """Wait, also for days; a job that sleeps holds no resources and survives its pod.
 
@@ -590,7 +601,7 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        given = arguments_of(job, arguments, payload, options)
+        given = arguments_of(self._known(job), arguments, payload, options)
         return Family(self._attempt).spawn(job, given, options)
 
     @overload
@@ -662,7 +673,7 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        given = arguments_of(job, arguments, payload, options)
+        given = arguments_of(self._known(job), arguments, payload, options)
         return Family(self._attempt).call(job, given, options)
 
     @overload
@@ -771,7 +782,7 @@ class Context:
             tags=tags,
             budget=budget,
         )
-        given = arguments_of(job, arguments, payload, options)
+        given = arguments_of(self._known(job), arguments, payload, options)
         return Family(self._attempt).submit(job, given, options)
 
     @overload

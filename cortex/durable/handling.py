@@ -28,7 +28,8 @@ async def run_handler(
         raise UnfitCodeError(error.message, kind=MisfitKind.TYPE) from error
     except ArgumentsError as error:
         raise UnfitCodeError(error.message, kind=MisfitKind.ARGUMENTS) from error
-    context = Context(Attempt(claim, journal, services, final=job_type.final))
+    attempt = Attempt(claim, journal, services, final=job_type.final, find_type=registry.find)
+    context = Context(attempt)
     try:
         handler = registry.resources.bind(job_type.handler, (context,), *arguments)
         result = await handler(context, **arguments)

@@ -20,13 +20,19 @@ SHORT_S: Final = 5.0
 """A shorter rest stays in memory: that costs less than to leave the pod and come back."""
 
 
-def length_of(name: str, **counts: float) -> timedelta:
+def length_of(name: str, **counts: float | None) -> timedelta:
     """Return the length of a timer of so many `seconds`, `minutes`, `hours` and `days`.
 
-    Raises `UsageError` unless it is from 0 to ten years.
+    Raises `UsageError` unless it is from 0 to ten years, and if none of them is given.
     """
+    if all(count is None for count in counts.values()):
+        raise UsageError(
+            f"timer {name!r} has no length", hint=f"such as ctx.sleep({name!r}, minutes=5)"
+        )
     length_s = 0.0
     for unit, count in counts.items():
+        if count is None:
+            continue
         number = number_of(count)
         if number is None:
             raise UsageError(f"timer {name!r}: {unit} is {count!r:.60}, not a number")

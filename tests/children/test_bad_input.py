@@ -28,6 +28,11 @@ async def _drained(results: Any) -> None:
         pass
 
 
+async def _drained_twice(results: Any) -> None:
+    await _drained(results)
+    await _drained(results)
+
+
 @job
 async def greet(ctx: Context, name: str = "world", tags: int = 1) -> str:
     return f"hello {name}"
@@ -56,6 +61,7 @@ _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: ctx.call(greet, name="Ana"), "'name' is an option of children and an argument"),
     (lambda ctx: _drained(ctx.map(greet, ["a"], tags=["b"])), "'tags' is an option of children"),
     (lambda ctx: ctx.call(resize, payload={"image": "a"}, width=2), "payload and width exclude"),
+    (lambda ctx: _drained_twice(ctx.map(resize, ["a"])), "results of map 'resize' have been taken"),
     (lambda ctx: _drained(ctx.map(resize, 3)), "are 3, nothing to iterate over"),  # type: ignore[call-overload]
     (lambda ctx: _drained(ctx.map(resize, repeat("a"))), "'resize' has more than 100,000 items"),
 ]
@@ -72,6 +78,18 @@ def test_child_that_cannot_be_is_refused_in_one_line(cortex: Cortex) -> None:
         assert isinstance(error, CortexError), words
         assert words in error.message
         assert "\n" not in error.message
+
+
+@job
+async def label(ctx: Context, tags: str) -> None:
+    await ctx.call("label", tags=["a"])
+
+
+def test_argument_named_like_an_option_is_named_for_a_type_by_name(cortex: Cortex) -> None:
+    error = cortex.run_sync(label, tags="a").error
+    assert isinstance(error, CortexError)
+    assert error.message == "'tags' is an option of children and an argument of job type 'label'"
+    assert error.hint == "give all arguments in payload={…}"
 
 
 def test_map_that_is_never_iterated_is_named(cortex: Cortex) -> None:

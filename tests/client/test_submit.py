@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 import trio
 
-from cortex import Client, SyncClient
+from cortex import Client, Context, SyncClient, job
 from cortex.client import core
 from cortex.domain.drain import Liveness
 from cortex.domain.errors import (
@@ -112,6 +112,17 @@ def test_arguments_are_checked_by_the_handler_or_by_what_pods_take(web: str, lif
         client.submit("digest", urls=[])
         client.submit("unknown_to_all_pods", anything=1)
     assert len(sql(life.dsn, "SELECT FROM cortex.job")) == 2
+
+
+def test_arguments_named_like_an_option_are_named_with_the_way_out(web: str, life: Life) -> None:
+    @job
+    async def raced(ctx: Context, key: str) -> None: ...
+
+    life.pod("pod-1", "raced", code="v1", takes=raced, liveness=BEATS)
+    with SyncClient(web) as client, pytest.raises(InvalidValueError) as caught:
+        client.submit("raced", key="k-1")
+    assert caught.value.message == "payload of 'raced' lacks key"
+    assert caught.value.hint == "'key' is an option: give all arguments in payload={'key': …}"
 
 
 def test_new_code_of_pods_counts_at_once(web: str, life: Life) -> None:

@@ -500,10 +500,16 @@ async def test_a_timer_has_a_length_that_can_be_waited_for(seconds: float) -> No
         await a_context().sleep("rest", seconds)
 
 
-@pytest.mark.parametrize("hours", ["5", None, True, timedelta(hours=1)])
+@pytest.mark.parametrize("hours", ["5", True, timedelta(hours=1)])
 async def test_a_timer_has_a_length_in_numbers(hours: Any) -> None:
     with pytest.raises(UsageError, match=r"timer 'rest': hours is .*, not a number"):
         await a_context().sleep("rest", hours=hours)
+
+
+async def test_a_timer_without_a_length_is_refused(autojump_clock: object) -> None:
+    with pytest.raises(UsageError, match="timer 'rest' has no length"):
+        await a_context().sleep("rest")
+    await a_context().sleep("rest", 0)
 
 
 async def test_a_timer_needs_an_instant_with_a_time_zone() -> None:
