@@ -6549,11 +6549,11 @@ BEGIN
     ), gone AS (
         DELETE FROM cortex.job_wake w USING old WHERE w.id = old.id RETURNING w.job_id, w.tenant, w.name, w.key, w.wave
     ), sent AS (
-        SELECT g.tenant, g.name, g.key, max(g.wave) AS wave FROM gone g WHERE g.key IS NOT NULL
+        SELECT g.tenant, g.name, g.key, max(g.wave) AS wave, min(g.wave) = 0 AS is_new FROM gone g WHERE g.key IS NOT NULL
         GROUP BY g.tenant, g.name, g.key
     )
     SELECT count(*), coalesce(array_agg(DISTINCT g.job_id) FILTER (WHERE g.job_id IS NOT NULL), '{}'),
-           coalesce((SELECT jsonb_agg(jsonb_build_array(s.tenant, s.name, s.key, s.wave)) FROM sent s), '[]')
+           coalesce((SELECT jsonb_agg(jsonb_build_array(s.tenant, s.name, s.key, s.wave, s.is_new)) FROM sent s), '[]')
     INTO handled, jobs, keys FROM gone g;
     woken := 0;
     postponed := (SELECT count(*) FROM (SELECT FROM cortex.job_wake w WHERE w.due_at > cortex.now() LIMIT 1) w);
@@ -6564,15 +6564,20 @@ BEGIN
     -- Each statement from here on sees all that was committed with these rows.
     IF keys <> '[]' THEN
         -- As many jobs of a key as it has signals. A job that was woken may die, end, be paused or wait for code before it
-        -- takes one: so each half second in which a signal is left and jobs wait, twice as many more are woken.
+        -- takes one: so each half second in which a signal is left and jobs wait, twice as many more are woken. Younger
+        -- signals, for which jobs were woken just now, do not count: else a stream of signals would wake all jobs.
         WITH sent AS MATERIALIZED (
-            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, (k.value->>3)::int AS wave,
-                   least(most, n.number * (1 << (k.value->>3)::int))::int AS number
+            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, (k.value->>3)::int AS wave, n.left_count,
+                   least(most, n.left_count * (1 << (k.value->>3)::int)
+                               + CASE WHEN (k.value->>4)::boolean THEN n.count - n.left_count ELSE 0 END)::int AS number
             FROM jsonb_array_elements(keys) AS k CROSS JOIN LATERAL (
-                SELECT count(*) AS number FROM (
-                    SELECT FROM cortex.signal s WHERE s.key = k.value->>2 AND s.tenant = k.value->>0
+                SELECT count(*) AS count, count(*) FILTER (
+                    WHERE s.sent_at <= cortex.now() - between_waves OR s.sent_at > cortex.now() + 10 * between_waves)
+                    AS left_count
+                FROM (
+                    SELECT s.sent_at FROM cortex.signal s WHERE s.key = k.value->>2 AND s.tenant = k.value->>0
                         AND s.name = k.value->>1 AND s.taken_at IS NULL LIMIT most) s) n
-            WHERE n.number > 0
+            WHERE n.count > 0
         ), asked AS MATERIALIZED (
             SELECT k.*, f.ids FROM sent k CROSS JOIN LATERAL (
                 SELECT ARRAY(
@@ -6586,7 +6591,8 @@ BEGIN
         ), more AS (
             -- Those that get a task now are not found again.
             INSERT INTO cortex.job_wake (tenant, name, key, wave, due_at)
-            SELECT a.tenant, a.name, a.key, least(a.wave + 1, 15), cortex.now() + between_waves
+            SELECT a.tenant, a.name, a.key, CASE WHEN a.left_count > 0 THEN least(a.wave + 1, 15) ELSE 1 END,
+                   cortex.now() + between_waves
             FROM asked a WHERE cardinality(a.ids) = a.number RETURNING id
         )
         SELECT jobs || coalesce(array_agg(w.id), '{}'), postponed + (SELECT count(*) FROM more) INTO jobs, postponed

@@ -8,7 +8,10 @@ from tests.signals.conftest import Stage, open_transaction
 from tests.support.records.rows import job_row, new_id
 from tests.support.servers.postgres import sql
 
-LATER = "UPDATE cortex.job_wake SET due_at = '-infinity'"
+LATER = """
+    WITH left_signal AS (UPDATE cortex.signal SET sent_at = sent_at - interval '1 second')
+    UPDATE cortex.job_wake SET due_at = '-infinity'
+"""
 
 
 def test_a_signal_wakes_the_job_that_waits_for_it(stage: Stage) -> None:
@@ -99,6 +102,22 @@ def test_a_signal_to_a_key_wakes_one_job_and_more_until_one_takes_it(stage: Stag
         woken.append(stage.store(waits.wake, limit=500).woken)
         assert woken[-1] == expected
     assert stage.take(stage.claim(ids[-1]), key="popular") is not None
+
+
+def test_a_stream_of_signals_to_a_key_wakes_as_many_jobs(stage: Stage) -> None:
+    ids = sorted(stage.waiting(key="stream") for _ in range(9))
+    stage.send(key="stream")
+    for number in range(3):
+        assert stage.store(waits.wake, limit=500).woken == 1
+        assert stage.take(stage.claim(ids[number]), key="stream") is not None
+        sql(stage.dsn, LATER)
+        stage.send(key="stream")  # on its way when the key is looked at again
+    assert stage.store(waits.wake, limit=500).woken == 1
+    sql(stage.dsn, LATER)
+    assert stage.store(waits.wake, limit=500).woken == 2, "it is left by now"
+    assert stage.take(stage.claim(ids[5]), key="stream") is not None
+    sql(stage.dsn, LATER)
+    assert stage.wake() == 0
 
 
 def test_a_key_whose_signals_are_taken_is_not_looked_at_for_ever(stage: Stage) -> None:
