@@ -54,10 +54,12 @@ class StoreArrivals:
         self._waiting.add(own)
         try:
             self._hint_count += 1  # it may have come before
-            await self._ask(own)
-            while not own.has_come:
-                await self._hinted.wait()
+            while True:
+                hinted = self._hinted  # not the next one: a hint may come while this asks
                 await self._ask(own)
+                if own.has_come:
+                    return
+                await hinted.wait()
         finally:
             self._waiting.discard(own)
 
