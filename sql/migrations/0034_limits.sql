@@ -438,10 +438,11 @@ BEGIN
             WHERE t.task = l.type AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL LIMIT budget) t
         WHERE l.holds AND l.changed_at > cortex.now() - interval '1 hour'
         UNION ALL
-        -- Those of agents among the first ones of all agents: whatever comes later is seen before it begins.
+        -- Those of agents among the first ones of all agents with the same tools: whatever comes later is seen before it begins.
         SELECT t.job_id FROM (
+            SELECT 'run_agent' AS task UNION ALL SELECT s.task FROM cortex.tool_set s) kind CROSS JOIN LATERAL (
             SELECT t.job_id FROM cortex_worker.task t
-            WHERE t.task = 'run_agent' AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL
+            WHERE t.task = kind.task AND t.state = 'READY' AND NOT t.is_suspect AND t.is_admitted IS NULL
               AND EXISTS (SELECT FROM cortex.limited_type l WHERE starts_with(l.type, 'agent:') AND l.holds
                           AND l.changed_at > cortex.now() - interval '1 hour')
             ORDER BY t.priority, t.run_at, t.id LIMIT 1000) t

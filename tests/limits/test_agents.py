@@ -20,12 +20,13 @@ from tests.support.records.rows import job_row, new_id
 from tests.support.servers.postgres import sql
 
 RUN_AGENT = "run_agent"
+TOOLS = ("look_up",)
 FILE = "name: {name}\nmodel: m\nsystem: s\nlimits:\n  jobs:\n  - {limit}\n"
 
 
-def apply(stage: Stage, *names: str) -> None:
+def apply(stage: Stage, *names: str, tools: tuple[str, ...] = ()) -> None:
     for name in names:
-        spec = AgentSpec(name=name, model="m", system="s").to_json()
+        spec = AgentSpec(name=name, model="m", system="s", tools=tools).to_json()
         stage.call(specs.apply, SpecKind.AGENT, new_id=new_id(), name=name, spec=spec, by="ana")
 
 
@@ -39,7 +40,7 @@ def submit(stage: Stage, agent: str, **fields: Any) -> UUID:
 
 def claim(stage: Stage) -> list[Claim]:
     stage.admit_all()
-    return stage.call(tasks.claim, pod_id=stage.pod_id, types=[RUN_AGENT], limit=100)
+    return stage.call(tasks.claim, pod_id=stage.pod_id, types=[RUN_AGENT], tools=TOOLS, limit=100)
 
 
 def agents_of(stage: Stage, claims: list[Claim]) -> Counter[str]:
@@ -87,8 +88,11 @@ def test_limits_of_an_agent_hold_for_jobs_that_wait_and_run(stage: Stage) -> Non
     assert not stage.holds()
 
 
-def test_task_that_had_not_seen_the_limits_of_its_agent_waits_for_them(stage: Stage) -> None:
-    apply(stage, "clerk", "free")
+@pytest.mark.parametrize("tools", [(), TOOLS])
+def test_task_that_had_not_seen_the_limits_of_its_agent_waits_for_them(
+    stage: Stage, tools: tuple[str, ...]
+) -> None:
+    apply(stage, "clerk", "free", tools=tools)
     job_id = submit(stage, "clerk")
     submit(stage, "free")
     declare(stage, "clerk", Concurrency(1))
