@@ -384,36 +384,35 @@ def _plain_step(step: FlowStep) -> dict[str, Any]:
     return {_BACK.get(name, name): each for name, each in stored.items()}
 
 
-ArgumentCheck = Callable[[str, Iterable[str]], str | None]
-"""Takes a job type and names of arguments; returns what is wrong with them."""
+JobCheck = Callable[[str, Iterable[str]], tuple[str, str] | None]
+"""Takes a job type and names of arguments; returns the field that is wrong, and why."""
 
 
-def parse_flows(
-    text: str, source: str, *, check_arguments: ArgumentCheck | None = None
-) -> list[FlowSpec]:
+def parse_flows(text: str, source: str, *, check_job: JobCheck | None = None) -> list[FlowSpec]:
     """Return the flows of a YAML file, at least one; `source` is the file's name in errors.
 
-    `check_arguments`: checks those of steps that use jobs, where the types are known. Raises
-    `UsageError` with file, line, field and value for the first problem.
+    `check_job`: checks steps that use jobs, where their types are known. Raises `UsageError` with
+    file, line, field and value for the first problem.
     """
     from cortex.agent.yaml_source import parse_definitions  # noqa: PLC0415 -- a pod needs no YAML
 
     def parse(document: "Document") -> FlowSpec:
         spec = _parse_flow(document)
-        if check_arguments is not None and (found := list(_unfit(spec, check_arguments))):
+        if check_job is not None and (found := list(_unfit(spec, check_job))):
             raise document.refused(found, noun="flow")
         return spec
 
     return parse_definitions(text, source, parse=parse, noun="flow", fields="name and steps")
 
 
-def _unfit(spec: FlowSpec, check: ArgumentCheck) -> Iterator[Problem]:
+def _unfit(spec: FlowSpec, check: JobCheck) -> Iterator[Problem]:
     for index, step in enumerate(spec.steps):
         if step.uses != "job":
             continue
         given = step.with_.get("arguments", {})
-        if isinstance(given, Mapping) and (reason := check(step.with_["job"], given)) is not None:
-            place = ("arguments",) if "arguments" in step.with_ else ()
+        if isinstance(given, Mapping) and (found := check(step.with_["job"], given)) is not None:
+            field, reason = found
+            place = (field,) if field in step.with_ else ()
             yield Problem(("steps", index, "with", *place), reason)
 
 

@@ -122,15 +122,15 @@ def test_step_that_could_run_no_job_is_refused(given: dict[str, Any], words: str
 
 
 def test_names_of_arguments_are_checked_where_the_type_is_known() -> None:
-    def check(job_type: str, names: Any) -> str | None:
-        return f"has {', '.join(names)}" if job_type == "double" else None
+    def check(job_type: str, names: Any) -> tuple[str, str] | None:
+        return ("arguments", f"has {', '.join(names)}") if job_type == "double" else None
 
     text = (
         "name: f\nsteps:\n- {name: a, uses: job, with: {job: unknown, arguments: {x: 1}}}\n"
         "- name: b\n  uses: job\n  with:\n    job: double\n    arguments: {numbr: 1}\n"
     )
     with pytest.raises(UsageError, match=r"f.yaml:8: steps\[1\].with.arguments has numbr"):
-        parse_flows(text, "f.yaml", check_arguments=check)
+        parse_flows(text, "f.yaml", check_job=check)
 
 
 def test_graph_names_the_type_of_the_job() -> None:

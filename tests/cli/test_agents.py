@@ -95,6 +95,8 @@ def test_declared_limits_are_those_of_the_file(cortex: Cortex) -> None:
     limits = "limits: {jobs: [{concurrency: 2, key: tenant}, {rate: 9, per: hour}]}"
     assert cortex("agents", "apply", "-", stdin=RESEARCHER + limits).code == 0
     assert names() == ["agent:researcher:jobs/hour", "agent:researcher:running:tenant"]
+    shown = "jobs (key tenant, concurrency 2) and (per hour, rate 9)"
+    assert shown in cortex("agents", "show", "researcher").out
     assert cortex("agents", "apply", "-", stdin=RESEARCHER).code == 0
     assert names() == []
 

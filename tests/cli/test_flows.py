@@ -70,6 +70,10 @@ def test_a_file_is_validated_without_a_database(cortex: Cortex) -> None:
     assert known.code == 2
     wrong = "stdin:5: steps[0].with.arguments of job type 'resize' lacks image; has an unknown key"
     assert known.err.startswith(f"error: {wrong} 'img'")
+    (cortex.folder / "shop.py").write_text(app.replace("@job", '@job(singleton="{image}")'))
+    ruled = cortex("flows", "validate", "-", "--app", "shop.py", stdin=step)
+    wrong = 'stdin:5: steps[0].with.job is refused: job type "resize" has a singleton'
+    assert ruled.err.startswith(f"error: {wrong}: its jobs cannot be children")
 
 
 def test_the_graph_is_mermaid_for_a_pipe(cortex: Cortex) -> None:

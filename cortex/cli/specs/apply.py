@@ -17,9 +17,11 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
+from cortex.domain.errors import InvalidValueError
 from cortex.domain.job_limits import of_agent
 from cortex.domain.model_endpoints import check_tools
 from cortex.domain.people import Identity
+from cortex.domain.queueing.submit_rules import refuse_child
 from cortex.durable.registry import Registry
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
@@ -98,14 +100,19 @@ def _flows(files: Sequence[str], apps: Sequence[str]) -> list[FlowSpec]:
     def types() -> Registry:
         return registry_of(apps)
 
-    def check(job_type: str, names: Iterable[str]) -> str | None:
-        if job_type not in types().names:
+    def check(job_type: str, names: Iterable[str]) -> tuple[str, str] | None:
+        known = types().find(job_type)
+        if known is None:
             return None
-        found = types().get(job_type).names_unlike(names)
+        try:
+            refuse_child(job_type, known.rule)
+        except InvalidValueError as error:
+            return "job", f"is refused: {error.message}; {error.hint}"
+        found = known.names_unlike(names)
         problems = "; ".join((*found.problems, *([found.hint] if found.hint else [])))
-        return f"of job type {job_type!r} {problems}" if problems else None
+        return ("arguments", f"of job type {job_type!r} {problems}") if problems else None
 
-    parse = partial(parse_flows, check_arguments=check)
+    parse = partial(parse_flows, check_job=check)
     return read_definitions(files, what="flows", parse=parse)
 
 

@@ -143,4 +143,10 @@ def _flow(spec: dict[str, Any], terminal: Terminal) -> Iterator[str]:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items())
+    return ", ".join(f"{key} {_nested(value)}" for key, value in values.items())
+
+
+def _nested(value: object) -> str:
+    if isinstance(value, dict):
+        return f"({_pairs(value)})"
+    return " and ".join(map(_nested, value)) if isinstance(value, list) else str(value)

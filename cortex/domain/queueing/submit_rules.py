@@ -186,18 +186,24 @@ def check_arguments(
     job_type: str, rule: SubmitRule | None, payload: Mapping[str, Any], *, is_child: bool = False
 ) -> None:
     """Raise `InvalidValueError` for a job that a submit would refuse because of its type's rule."""
+    if is_child:
+        refuse_child(job_type, rule)
     if rule is None:
         return
     kind = rule.fields["kind"]
-    if is_child:
-        raise InvalidValueError(
-            f'job type "{job_type}" has a {kind}: its jobs cannot be children',
-            hint="submit it with a client, or drop the rule",
-        )
     if missing := [name for name in arguments_of(rule) if name not in payload]:
         raise InvalidValueError(
             f'job type "{job_type}" is a {kind} by {rule.key}: its payload has no "{missing[0]}"',
             hint="give the argument: the key is made of it",
+        )
+
+
+def refuse_child(job_type: str, rule: SubmitRule | None) -> None:
+    """Raise `InvalidValueError` for a type with a rule: a child is its parent's own."""
+    if rule is not None:
+        raise InvalidValueError(
+            f'job type "{job_type}" has a {rule.fields["kind"]}: its jobs cannot be children',
+            hint="submit it with a client, or drop the rule",
         )
 
 
