@@ -108,10 +108,15 @@ WITH RECURSIVE queue AS (
       AND (SELECT true FROM cortex_worker.task t
            WHERE t.state = 'QUEUED' AND t.queue_name = q.queue_name AND t.run_at <= cortex.now() LIMIT 1)
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
-      -- A job that has begun and waits holds back the others of a strict queue.
-      AND NOT (EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue_name) AND EXISTS (
-          SELECT FROM cortex.job_record j
-          WHERE j.queue_name = q.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')))
+      -- A job that has begun and waits holds back the others of a strict queue, but not itself.
+      AND (NOT EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue_name)
+           OR NOT EXISTS (
+               SELECT FROM cortex.job_record j
+               WHERE j.queue_name = q.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL'))
+           OR EXISTS (
+               SELECT FROM cortex.job_record j JOIN cortex_worker.task t ON t.job_id = j.id
+               WHERE j.queue_name = q.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+                 AND t.state = 'QUEUED' AND t.run_at <= cortex.now()))
 ), named AS (
     INSERT INTO cortex_worker.queue_due (queue, due_at)
     SELECT i.queue_name, '-infinity' FROM idle i

@@ -191,4 +191,12 @@ def test_queue_that_nothing_has_moved_on_is_found(
     walk = store(tasks.walk_queues, after="")
     assert (walk.latest, walk.named_count) == (None, 2)
     assert store(tasks.walk_queues, after="").named_count == 0, "they are named once"
-    assert sorted(ids(claim(POD))) == sorted(lost)
+    found = claim(POD)
+    assert sorted(ids(found)) == sorted(lost)
+    store(queues.make_strict, "a", by="ana", reason="in order")
+    begun = next(each for each in found if each.lease.job_id == lost[0])
+    operation = Release(lease=begun.lease, outcome="failed", delay_s=0, is_counted=True)
+    store(tasks.release, pod_id=POD, operations=[operation])
+    sql(database, "DELETE FROM cortex_worker.queue_due")
+    assert store(tasks.walk_queues, after="").named_count == 1, "one that has begun, too"
+    assert ids(claim(POD)) == [lost[0]]
