@@ -310,6 +310,8 @@ def _limit(f: WhyFacts) -> _Found | None:
         return _Found(words, f.next_retry_at, f.suspended_at, ways)
     if f.line is None or f.pause is not None:
         return None
+    if not f.fleet.ready_count and not any(each.is_full for each in f.line.limits):
+        return None  # it waits for a pod: only pods let it through
     return _Found(limit_text(f.line), _room_at(f.line), f.suspended_at, ways)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cortex import Concurrency, Rate, job
+from cortex.domain.drain import Liveness
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import Wait, wait_of
 from cortex.store import jobs, limits, why
@@ -15,6 +16,7 @@ from cortex.view.why import Cause
 from cortex.view.why import why as explained
 from cortex.view.why_brief import brief
 from tests.limits.conftest import TYPE, Stage
+from tests.support.life import Life
 from tests.support.records.rows import move_clock
 from tests.support.servers.postgres import sql
 
@@ -23,6 +25,8 @@ def test_why_names_the_place_the_key_and_the_limit(stage: Stage) -> None:
     stage.declare(Concurrency(2, key="tenant"))
     stage.submit_many(4, {}, tenant="acme")
     last = stage.submit(tenant="acme", priority=5)
+    assert explained(stage.call(why.facts_of, last)).sentence == "no pod is there to run it"
+    Life(stage.call, stage.dsn).pod("pod-1", TYPE, liveness=Liveness.HEARTBEAT)
     before = explained(stage.call(why.facts_of, last))
     assert before.sentence == "place 5 of 5: its limits have room, it is about to be let through"
     stage.claim()
