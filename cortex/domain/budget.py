@@ -138,7 +138,7 @@ def _share_amount(unit: object, amount: object) -> Decimal:
         exact = Decimal(str(amount)) if is_number else Decimal("NaN")
         if exact.is_finite() and Decimal(str(USD_MIN)) <= exact <= USD_MAX:
             return exact
-        raise UsageError(f"budget usd {amount!s:.80} is not a number from 0.000001 to {USD_MAX:,}")
+        raise UsageError(f"budget usd {amount!r:.60} is not a number from 0.000001 to {USD_MAX:,}")
     if unit == Unit.TOKENS:
         check_whole("budget tokens", amount, 1, TOKENS_MAX)
         return Decimal(str(amount))
@@ -291,8 +291,8 @@ def refused_share(
 ) -> RejectedError:
     """Return the error of a share that is larger than a budget above it, as the database does."""
     return RejectedError(
-        f'step "{step}" gives a child more than its parent may spend: '
-        f"{share} of the {limit} {unit}",
+        f'step "{step}" gives a child {share} {unit}, more than the {limit} {unit} that its parent '
+        "may spend",
         hint=f"give it less, or raise the budget above it: cortex budgets raise {above} "
         f"--to {share} --reason TEXT",
     )

@@ -300,8 +300,8 @@ BEGIN
             SELECT coalesce(j.lineage_id, j.id)::text FROM cortex.job_record j WHERE j.id = of_job OR j.id = ANY (line)))
         WHERE s.amount::numeric > b.limit_amount ORDER BY b.limit_amount LIMIT 1;
         IF FOUND THEN
-            RAISE EXCEPTION 'step "%" gives a child more than its parent may spend: % of the % %', of_step,
-                trim_scale(above.share), trim_scale(above.limit_amount), above.unit
+            RAISE EXCEPTION 'step "%" gives a child % %, more than the % % that its parent may spend', of_step,
+                trim_scale(above.share), above.unit, trim_scale(above.limit_amount), above.unit
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'child_share',
                       HINT = format('give it less, or raise the budget above it: cortex budgets raise %s --to %s --reason TEXT',
                                     above.name, trim_scale(above.share));

@@ -52,6 +52,7 @@ _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: ctx.call(resize, image="a", budget={"eur": 5}), "budget has no unit 'eur'"),  # type: ignore[call-overload]
     (lambda ctx: ctx.call(resize, image="a", budget={"usd": -1}), "budget usd -1 is not a number"),
     (lambda ctx: ctx.call(resize, image="a", budget={"usd": float("nan")}), "budget usd nan is"),
+    (lambda ctx: ctx.call(resize, image="a", budget={"usd": "5"}), "budget usd '5' is not a"),  # type: ignore[call-overload]
     (lambda ctx: ctx.call(resize, image="a", budget={"tokens": 10**13}), "budget tokens 1000000"),
     (lambda ctx: _drained(ctx.map(resize, ["a"], concurrency=0)), "concurrency 0 is not a whole"),
     (lambda ctx: _drained(ctx.map(resize, ["a"], image="b")), "'image' of job type 'resize' is"),

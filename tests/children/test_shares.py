@@ -81,13 +81,13 @@ def test_share_above_the_budget_of_its_parent_is_refused(parents: Parents) -> No
     limit(parents.store, above, "0.3")
     with pytest.raises(RejectedError) as refused:
         parents.spawn(parent, 2, budget=HALF)
-    told = 'step "pages" gives a child more than its parent may spend: 0.5 of the 0.3 usd'
+    told = 'step "pages" gives a child 0.5 usd, more than the 0.3 usd that its parent may spend'
     assert refused.value.message == told
     assert above.name in (refused.value.hint or "")
     assert not parents.ids(parent)
     parents.spawn(parent, 1, budget=HALF, is_detached=True)  # spends nothing of its parent's
     child = child_of(parents, parent, step="own", budget=checked_share({"usd": 0.2}))
-    with pytest.raises(RejectedError, match="more than its parent may spend"):
+    with pytest.raises(RejectedError, match="that its parent may spend"):
         parents.spawn(child, 1, budget=checked_share({"usd": 0.25}))
 
 
@@ -146,7 +146,7 @@ def test_share_stops_a_child_in_memory(cortex: Cortex) -> None:
     with pytest.raises(StuckError, match="is spent: 75 tokens of 70"):
         cortex.run_sync(edit, tokens=50, given=70)
     error = cortex.run_sync(edit, tokens=50, given=40).error
-    assert "more than its parent may spend: 50 of the 40 tokens" in str(error)
+    assert "50 tokens, more than the 40 tokens that its parent may spend" in str(error)
 
 
 def test_call_that_is_made_again_after_a_crash_is_booked_once_in_memory() -> None:

@@ -169,7 +169,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
 
 
 def _own_budget(own: OwnBudget) -> str:
-    who = "" if own.share_of is None else f", its share by job {short_id(own.share_of)}"
+    who = "" if own.share_of is None else f", a share from job {short_id(own.share_of)}"
     return f"{spent_text(own)} spent{who}"
 
 
