@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.errors import UnavailableError
+from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.job import Claim
 from cortex.domain.waits import Wait
 from cortex.postgres.bridge import Port
@@ -69,11 +69,19 @@ class StoreArrivals:
             if own.has_come or self._asked_count >= wanted:
                 return
             count, waiting = self._hint_count, list(self._waiting)
-            wanted_by = [(each.job_id, wait) for each in waiting for wait in each.waits]
             try:
-                met = await self._port(store.met, wanted_by)
+                try:
+                    await self._look(waiting)
+                except RejectedError:  # of a wait that cannot be: an error of its own job alone
+                    count = self._asked_count
+                    await self._look([own])
             except UnavailableError:
                 return
-            for each in waiting:
-                each.has_come |= any((each.job_id, wait) in met for wait in each.waits)
             self._asked_count = count
+
+    async def _look(self, waiting: Sequence[_Waiting]) -> None:
+        met = await self._port(
+            store.met, [(each.job_id, wait) for each in waiting for wait in each.waits]
+        )
+        for each in waiting:
+            each.has_come |= any((each.job_id, wait) in met for wait in each.waits)
