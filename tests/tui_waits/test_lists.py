@@ -8,6 +8,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.queueing.pauses import Pausable, PauseKind
 from cortex.store.children import SHOWN_MAX, JobTree, StepCount, TreeJob
 from cortex.store.limits import LimitRow
+from cortex.view.phrases import NOTHING
 from cortex.view.tree import lines_of
 from cortex_tui.render.tree_rows import page_lines, rows_of
 from tests.support.hostile import treacherous
@@ -119,18 +120,27 @@ async def test_pauses_and_limits_are_listed_from_the_queues(cluster: FakeBackend
     job_id = cluster.add(7, status="PENDING")
     job = Pausable(PauseKind.JOB, str(job_id))
     cluster.queues.paused.append(a_pause(job, BEGAN, by="ana", reason="wrong customer"))
-    cluster.queues.limited.append(a_limit())
+    tokens = {"unit": "tokens", "per": "minute", "key": "model", "limit_amount": 100_000}
+    of_agent = a_limit(name="agent:bo:tokens/minute:model", type="agent:bo", **tokens)
+    cluster.queues.limited += [a_limit(), of_agent]
     async with sitting(cluster, size=(80, 24), first="pods") as seat:
         await seat.press("p")
         await seat.pass_time(1)
         (line,) = (line for line in seat.lines if "job …000007" in line)
         assert "ana" in line
         assert "wrong customer" in line
-        assert "queue mail" in seat.text
+        (queue,) = (line for line in seat.lines if "queue mail" in line)
+        assert NOTHING in queue, "what a queue holds back is not counted"
         await seat.press("enter")
         assert "000007" in seat.lines[0]
         await seat.press("escape", "escape", "l")
         await seat.pass_time(1)
         assert "digest:running:tenant" in seat.text
         assert "5 at once for each tenant" in seat.text
+        assert "agent:bo:tokens/minute:model" in seat.text, (
+            "jobs that wait for it show the name"
+        )
+        assert "100,000 tokens a minute" in seat.text
         assert "acme: 5" in seat.text
+        await seat.press("j")
+        assert "by the file of the agent" in seat.text

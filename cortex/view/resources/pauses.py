@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
+from cortex.domain.queueing.pauses import PauseKind
 from cortex.domain.safe import safe
 from cortex.store import pauses
 from cortex.store.pauses import PauseRow
-from cortex.view.cells import Cell
-from cortex.view.phrases import time_of_day
-from cortex.view.resource import Field, WholeResource, counted
+from cortex.view.cells import Cell, count_cell
+from cortex.view.phrases import NOTHING, time_of_day
+from cortex.view.resource import Field, WholeResource
+
+COUNTED: Final = frozenset({PauseKind.TENANT, PauseKind.JOB})
+"""Due tasks of these are set aside, and counted; those of types and queues stay where they are."""
 
 FIELDS: Final[Sequence[Field[PauseRow]]] = (
     Field(
@@ -26,7 +30,12 @@ FIELDS: Final[Sequence[Field[PauseRow]]] = (
         shown=lambda r: Cell(time_of_day(r.paused_at, r.now)),
     ),
     Field(name="reason", least=16),
-    counted("held", doc="due tasks set aside, of tenants and jobs; up to 10,000"),
+    Field(
+        name="held",
+        doc="due tasks set aside, of tenants and jobs; up to 10,000",
+        shown=lambda r: count_cell(r.held) if r.kind in COUNTED else Cell(NOTHING, "dim"),
+        is_right=True,
+    ),
 )
 
 PAUSES: Final = WholeResource(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from cortex.domain.job_limits import of_agent
 from cortex.domain.safe import safe
 from cortex.store.limits import LimitRow
 from cortex.view.cells import Cell
@@ -28,12 +29,14 @@ def page_lines(row: LimitRow, now: datetime, room: int) -> Iterator[Line]:
     waiting = LIMITS.field("waiting_jobs").cell(row)
     yield from labelled("jobs wait", waiting.text, room, waiting.style)
     since = countdown((now - row.changed_at).total_seconds())
-    yield from labelled("declared", f"for {since}, by the code of a pod", room, "dim")
+    by = "the file of the agent" if row.type.startswith(of_agent("")) else "the code of a pod"
+    yield from labelled("declared", f"for {since}, by {by}", room, "dim")
 
 
 LIMIT_COLUMNS: Final[Sequence[Column[LimitRow]]] = (
-    column(LIMITS, "name", width=20, grows=True),
-    column(LIMITS, "limit", width=17),
+    column(LIMITS, "name", width=28, grows=True),
+    column(LIMITS, "limit", width=23),
+    # The name ends with the key: without room, that is enough.
     column(LIMITS, "key", title="for", width=16, spare=2),
     column(LIMITS, "busiest_used", width=14, spare=1),
     column(LIMITS, "full_keys", width=9),
