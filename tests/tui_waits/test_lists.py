@@ -137,9 +137,7 @@ async def test_pauses_and_limits_are_listed_from_the_queues(cluster: FakeBackend
         await seat.pass_time(1)
         assert "digest:running:tenant" in seat.text
         assert "5 at once for each tenant" in seat.text
-        assert "agent:bo:tokens/minute:model" in seat.text, (
-            "jobs that wait for it show the name"
-        )
+        assert "agent:bo:tokens/minute:model" in seat.text, "jobs that wait for it show the name"
         assert "100,000 tokens a minute" in seat.text
         assert "acme: 5" in seat.text
         await seat.press("j")
