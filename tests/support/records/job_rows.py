@@ -53,7 +53,7 @@ def a_listed_job(fields: Mapping[str, Any]) -> ListedJob:
 
 def a_shown_job(fields: Mapping[str, Any]) -> ShownJob:
     """Return a job in full."""
-    return _job(ShownJob, fields)
+    return _job(ShownJob, {**fields, "budgets": ()})
 
 
 def a_watched_job(fields: Mapping[str, Any]) -> WatchedJob:
