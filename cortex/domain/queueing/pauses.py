@@ -35,9 +35,11 @@ class Pausable:
     def parse(cls, text: str) -> Self:
         """Return what is named. Raises `UsageError`."""
         word, colon, name = text.partition(":")
-        known = ", ".join(f"{kind}:NAME" for kind in PauseKind if kind is not PauseKind.ALL)
         if word not in list(PauseKind) or (word == PauseKind.ALL) == bool(colon):
-            raise UsageError(f"{text[:80]!r} is nothing to pause", hint=f"write all, or {known}")
+            raise UsageError(
+                f"{text[:80]!r} is nothing to pause",
+                hint="write all, or type:NAME, tenant:NAME, queue:NAME or job:ID",
+            )
         return cls.of(PauseKind(word), name)
 
     @classmethod

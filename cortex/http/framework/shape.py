@@ -164,12 +164,13 @@ def _uuid(value: Any, _: Any) -> UUID:
 
 
 def _instant(value: Any, _: Any) -> datetime:
+    made = None
     if isinstance(value, str):
         with suppress(ValueError):
             made = datetime.fromisoformat(value)
-            if made.tzinfo is not None and can_show(made):
-                return made
-    return refuse("an instant with its time zone, such as 2026-01-31T12:00:00Z", value)
+    if made is None or made.tzinfo is None:
+        return refuse("an instant with its time zone, such as 2026-01-31T12:00:00Z", value)
+    return made if can_show(made) else refuse("an instant of the years 1 to 9999", value)
 
 
 def _make_converter() -> cattrs.Converter:
