@@ -2,7 +2,7 @@
 -- Makes due LATER tasks, and the next task of each idle named queue that may move on, ready to be claimed, except in paused
 -- queues. In a strict queue, the next task is that of the job that has begun; while that waits without a due task, there
 -- is none. A task that the limits of its type have not let through is held instead: they decide when it becomes ready.
--- In another one, tasks that no living pod can take make way. $1 limit. Locks: the promoted tasks, skipping locked
+-- In another one, tasks that no living pod can take make way; so do those of paused tenants, and paused jobs. $1 limit. Locks: the promoted tasks, skipping locked
 -- LATER ones. Returns how many became ready, or $1 if more queues may move on, or one has yet more tasks that must make
 -- way. If a queue's head became ready meanwhile, task_queue_head refuses: repeat the statement.
 WITH later AS MATERIALIZED (
@@ -22,12 +22,14 @@ WITH later AS MATERIALIZED (
     WHERE (SELECT true FROM cortex_worker.task t
            WHERE t.queue_name = q.queue AND t.state IN ('HELD', 'READY', 'LOCKED') LIMIT 1) IS NULL
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue)
+), picky AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM cortex_worker.pause WHERE kind IN ('job', 'tenant')) AS is_so
 ), front AS MATERIALIZED (
-    SELECT t.job_id, idle.queue_name, t.nth,
-           NOT idle.is_strict AND EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = t.task) AS is_stranded
+    SELECT t.job_id, idle.queue_name, t.nth, p.pause, p.pause IS NOT NULL
+               OR NOT idle.is_strict AND EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = t.task) AS makes_way
     FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
-        (SELECT job_id, task, row_number() OVER (ORDER BY priority, run_at, id) AS nth FROM cortex_worker.task
+        (SELECT job_id, task, is_admitted, row_number() OVER (ORDER BY priority, run_at, id) AS nth FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
         ORDER BY priority, run_at, id
         -- More than the first one are read only if that must make way.
@@ -35,23 +37,30 @@ WITH later AS MATERIALIZED (
             SELECT FROM cortex_worker.stranded s WHERE s.task = (
                 SELECT w.task FROM cortex_worker.task w
                 WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
-                ORDER BY w.priority, w.run_at, w.id LIMIT 1)) THEN 100 ELSE 1 END)
+                ORDER BY w.priority, w.run_at, w.id LIMIT 1))
+            OR (SELECT is_so FROM picky) AND cortex_worker.pause_of((
+                SELECT w.job_id FROM cortex_worker.task w
+                WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
+                ORDER BY w.priority, w.run_at, w.id LIMIT 1)) IS NOT NULL THEN 100 ELSE 1 END)
         UNION ALL
         -- Within its priority, the earliest deadline comes first.
-        SELECT d.job_id, d.task, 0 FROM (
-            SELECT job_id, task, priority FROM cortex_worker.task
+        SELECT d.job_id, d.task, d.is_admitted, 0 FROM (
+            SELECT job_id, task, is_admitted, priority FROM cortex_worker.task
             WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND due_by IS NOT NULL AND run_at <= cortex.now()
             ORDER BY priority, due_by, id LIMIT 1) d
         WHERE d.priority <= (
             SELECT w.priority FROM cortex_worker.task w
             WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
             ORDER BY w.priority, w.run_at, w.id LIMIT 1)) t
+    -- One with places in limits gives them back when it is set aside, by the runner `line`.
+    CROSS JOIN LATERAL (SELECT CASE WHEN (SELECT is_so FROM picky) AND t.is_admitted IS NOT TRUE
+                               THEN cortex_worker.pause_of(t.job_id) END AS pause) p
     -- A running job is READY or LOCKED in its queue. One that has begun has another state than PENDING in its record.
     WHERE NOT idle.is_strict OR NOT EXISTS (
         SELECT FROM cortex.job_record j
         WHERE j.queue_name = idle.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL'))
 ), able AS MATERIALIZED (
-    SELECT DISTINCT ON (queue_name) queue_name, nth, job_id FROM front WHERE NOT is_stranded ORDER BY queue_name, nth
+    SELECT DISTINCT ON (queue_name) queue_name, nth, job_id FROM front WHERE NOT makes_way ORDER BY queue_name, nth
 ), head AS MATERIALIZED (
     SELECT queue_name, job_id FROM able
     UNION ALL
@@ -70,10 +79,11 @@ WITH later AS MATERIALIZED (
 ), hinted AS (
     SELECT pg_notify('cortex_limit', '') FROM (SELECT FROM ready WHERE state = 'HELD' LIMIT 1) r
 ), made_way AS (
-    UPDATE cortex_worker.task t SET state = 'STRANDED'
+    UPDATE cortex_worker.task t
+    SET state = (CASE WHEN f.pause IS NULL THEN 'STRANDED' ELSE 'PAUSED' END)::cortex_worker.task_state, pause = f.pause
     FROM front f LEFT JOIN able a ON a.queue_name = f.queue_name
     -- As text: a plan that was made while no task waited would read all of them by the index of the queues.
-    WHERE t.job_id = f.job_id AND t.state::text = 'QUEUED' AND f.is_stranded AND f.nth < coalesce(a.nth, f.nth + 1)
+    WHERE t.job_id = f.job_id AND t.state::text = 'QUEUED' AND f.makes_way AND f.nth < coalesce(a.nth, f.nth + 1)
     RETURNING f.queue_name
 ), again AS MATERIALIZED (
     SELECT m.queue_name FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a)

@@ -35,6 +35,23 @@ def finish(store: Session, pod_id: UUID, claims: list[Claim]) -> None:
     store(jobs.finish, pod_id=pod_id, operations=done)
 
 
+def test_jobs_of_a_paused_tenant_make_way_in_their_queue(
+    database: str, store: Session, submit: Submits, claim: Claims
+) -> None:
+    paused = {submit(queue_name="q", tenant="slow") for _ in range(3)}
+    other = submit(queue_name="q", tenant="quick")
+    slow = Pausable(PauseKind.TENANT, "slow")
+    assert store(pauses.pause, slow, by="ana", reason="why")
+    pod_id = new_id()
+    found = claim(pod_id)
+    assert ids(found) == {other}, "all of them at once, not one in each turn of a runner"
+    set_aside = "SELECT job_id FROM cortex_worker.task WHERE state = 'PAUSED' AND pause = $1"
+    assert {each["job_id"] for each in sql(database, set_aside, str(slow))} == paused
+    assert store(pauses.resume, slow, by="ana")
+    finish(store, pod_id, found)
+    assert ids(claim(pod_id)) < paused
+
+
 @pytest.mark.parametrize("paused, other", [("a", "b"), ("a", None), (None, "a")])
 def test_paused_queue_holds_its_jobs_and_no_others(
     store: Session, submit: Submits, claim: Claims, paused: str | None, other: str | None
