@@ -868,7 +868,7 @@ CREATE TABLE cortex_worker.task (
     heartbeat_at timestamptz,  -- The latest heartbeat of its latest attempt.
     config_id integer,  -- Policies and prices of its latest attempt.
     checkpoint jsonb,  -- Small summary of the job's progress: step, seq, phase, totals. Null until its latest attempt has made a step.
-    is_admitted boolean,  -- Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.
+    is_admitted boolean,  -- Whether the limits of its type have let it through: it keeps its places until it is deleted, or waits in its queue again. Null: the type has none.
     limit_keys text[] COLLATE "C",  -- Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.
     due_by timestamptz,  -- Within its priority, it runs before those without one, and before later ones.
     pause text,  -- Of a PAUSED task: the pause, as kind:name.
@@ -7246,6 +7246,27 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.count_begun(uuid[]) FROM PUBLIC;
 
 CREATE TRIGGER task_frees_places AFTER DELETE ON cortex_worker.task FOR EACH ROW WHEN (old.is_admitted) EXECUTE FUNCTION cortex_worker.free_places();
 
+-- A task that waits in its named queue again asks for its places again when it is at the head.
+CREATE FUNCTION cortex_worker.give_places_back()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    is_limited CONSTANT boolean := EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = NEW.limit_keys[1] AND l.holds);
+BEGIN
+    UPDATE cortex_worker.task t
+    SET is_admitted = CASE WHEN is_limited THEN false END, limit_keys = CASE WHEN is_limited THEN t.limit_keys END
+    WHERE t.job_id = NEW.job_id AND t.is_admitted AND t.state IN ('QUEUED', 'STRANDED');
+    DELETE FROM cortex_worker.limit_hold WHERE job_id = NEW.job_id;
+    PERFORM pg_notify('cortex_limit', '');
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.give_places_back() FROM PUBLIC;
+
+CREATE TRIGGER task_gives_places_back AFTER UPDATE ON cortex_worker.task FOR EACH ROW WHEN (old.is_admitted AND new.is_admitted AND (old.state = ANY (ARRAY['READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state])) AND (new.state = ANY (ARRAY['QUEUED'::cortex_worker.task_state, 'STRANDED'::cortex_worker.task_state]))) EXECUTE FUNCTION cortex_worker.give_places_back();
+
 -- The keys by which turns are taken that have waiting tasks, in their order, in a range.
 CREATE FUNCTION cortex_worker.held_turns(after text[], upto text[], most integer)
  RETURNS TABLE(turn text[])
@@ -7730,7 +7751,7 @@ BEGIN
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
-    SET is_admitted = t.state = 'LOCKED' OR t.attempt > 0 AND t.state IN ('LATER', 'READY', 'STRANDED', 'QUEUED')
+    SET is_admitted = t.state = 'LOCKED' OR t.attempt > 0 AND t.state IN ('LATER', 'READY')
                       AND j.status = 'RUNNING',
         state = CASE WHEN t.state = 'READY' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'HELD'
                      WHEN t.state = 'STRANDED' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'QUEUED'

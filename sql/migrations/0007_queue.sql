@@ -67,7 +67,7 @@ COMMENT ON COLUMN cortex_worker.task.config_id IS 'Policies and prices of its la
 COMMENT ON COLUMN cortex_worker.task.checkpoint IS
     'Small summary of the job''s progress: step, seq, phase, totals. Null until its latest attempt has made a step.';
 COMMENT ON COLUMN cortex_worker.task.is_admitted IS
-    'Whether the limits of its type have let it through: it keeps its places until it is deleted. Null: the type has none.';
+    'Whether the limits of its type have let it through: it keeps its places until it is deleted, or waits in its queue again. Null: the type has none.';
 COMMENT ON COLUMN cortex_worker.task.limit_keys IS
     'Its keys in these limits: see cortex_worker.limit_keys. Null: its type has none.';
 COMMENT ON COLUMN cortex_worker.task.pause IS 'Of a PAUSED task: the pause, as kind:name.';

@@ -300,7 +300,28 @@ COMMENT ON FUNCTION cortex_worker.count_begun IS
 CREATE TRIGGER task_frees_places AFTER DELETE ON cortex_worker.task
     FOR EACH ROW WHEN (OLD.is_admitted) EXECUTE FUNCTION cortex_worker.free_places();
 
-REVOKE EXECUTE ON FUNCTION cortex_worker.hold_new_tasks(), cortex_worker.free_places(), cortex_worker.count_begun FROM PUBLIC;
+-- Another task may have become the head of the queue by then, and wait for the places of one behind it for ever.
+CREATE FUNCTION cortex_worker.give_places_back() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_limited CONSTANT boolean := EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = NEW.limit_keys[1] AND l.holds);
+BEGIN
+    UPDATE cortex_worker.task t
+    SET is_admitted = CASE WHEN is_limited THEN false END, limit_keys = CASE WHEN is_limited THEN t.limit_keys END
+    WHERE t.job_id = NEW.job_id AND t.is_admitted AND t.state IN ('QUEUED', 'STRANDED');
+    DELETE FROM cortex_worker.limit_hold WHERE job_id = NEW.job_id;
+    PERFORM pg_notify('cortex_limit', '');
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex_worker.give_places_back IS
+    'A task that waits in its named queue again asks for its places again when it is at the head.';
+CREATE TRIGGER task_gives_places_back AFTER UPDATE ON cortex_worker.task
+    FOR EACH ROW WHEN (
+        OLD.is_admitted AND NEW.is_admitted AND OLD.state IN ('READY', 'LOCKED') AND NEW.state IN ('QUEUED', 'STRANDED'))
+    EXECUTE FUNCTION cortex_worker.give_places_back();
+
+REVOKE EXECUTE ON FUNCTION cortex_worker.hold_new_tasks(), cortex_worker.free_places(), cortex_worker.give_places_back(),
+    cortex_worker.count_begun FROM PUBLIC;
 
 -- ------------------------------------------------------------------ letting through
 
@@ -774,7 +795,7 @@ BEGIN
         ORDER BY t.job_id FOR UPDATE OF t
     )
     UPDATE cortex_worker.task t
-    SET is_admitted = t.state = 'LOCKED' OR t.attempt > 0 AND t.state IN ('LATER', 'READY', 'STRANDED', 'QUEUED')
+    SET is_admitted = t.state = 'LOCKED' OR t.attempt > 0 AND t.state IN ('LATER', 'READY')
                       AND j.status = 'RUNNING',
         state = CASE WHEN t.state = 'READY' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'HELD'
                      WHEN t.state = 'STRANDED' AND NOT (t.attempt > 0 AND j.status = 'RUNNING') THEN 'QUEUED'

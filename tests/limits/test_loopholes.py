@@ -205,3 +205,19 @@ def test_jobs_of_a_paused_queue_do_not_hold_those_behind_them(stage: Stage) -> N
     assert [each.lease.job_id for each in stage.claim()] == [other]
     stage.call(pauses.resume, Pausable.parse("queue:default"), by="ben")
     assert stage.states() == {"LOCKED": 1, "HELD": 300}
+
+
+def test_job_that_waits_in_its_queue_again_keeps_no_place(stage: Stage) -> None:
+    stage.declare(Concurrency(1))
+    first = stage.submit(queue_name="q")
+    (claimed,) = stage.claim()
+    stage.submit(queue_name="q")
+    stage.release(claimed, outcome="failed", delay_s=60.0, is_counted=True)
+    (second,) = stage.claim()  # else it would wait for the place of one behind it for ever
+    move_clock(stage.dsn, 100)
+    stage.finish(second)
+    (again,) = stage.claim()
+    assert again.lease.job_id == first
+    stage.declare()
+    stage.release(again, is_counted=False)
+    assert [each.lease.job_id for each in stage.claim()] == [first], "it has no limit by now"
