@@ -196,10 +196,9 @@ class Cortex:
         agent = job if isinstance(job, Agent) else None
         job_type = job if agent is None else run_agent
         if not isinstance(job_type, JobType):
-            raise UsageError(
-                f"{getattr(job, '__name__', repr(job))!s:.80} is not a job type",
-                hint="run a function that @job made a job type",
-            )
+            shown = f"{getattr(job, '__name__', repr(job))!s:.80}"
+            hint = "run a function that @job made a job type"
+            raise UsageError(f"{shown} is not a job type", hint=hint)
         payload = encode(dict(arguments), what=f"payload of {job.name!r}", limit=PAYLOAD)
         try:
             job_type.check_payload(payload)
@@ -228,6 +227,7 @@ class Cortex:
         )
         return JobRun(
             job_type=job_type,
+            types=tuple(types.values()),
             agent=agent,
             payload=payload,
             job_id=self._chance.new_id(),

@@ -51,6 +51,8 @@ class JobRun:
     """A job, what surrounds it, and how it ended."""
 
     job_type: JobType[..., Any]
+    types: Sequence[JobType[..., Any]]
+    """This one, and the others of its modules."""
     agent: Agent | None
     payload: str
     """JSON text."""
@@ -158,7 +160,7 @@ class JobRun:
 
     async def _in_own_task(self, nursery: trio.Nursery, clock: RunClock) -> None:
         """Open the resources and run the attempts; a handler may leave nurseries in its task."""
-        registry = Registry([self.job_type])
+        registry = Registry(self.types)
         registry.resources.declared.update(self.resources)
         opened = OpenResources(registry.resources, nursery, on_failure=lambda: None)
         try:

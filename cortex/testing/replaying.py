@@ -55,7 +55,7 @@ def _message(error: BaseException | None) -> str | None:
 
 
 async def _replayed(run: JobRun, mock: MockClock, journals: list[DryJournal]) -> Finding | None:
-    registry = Registry([run.job_type])
+    registry = Registry(run.types)
     registry.resources.declared.update(run.resources)
     lease = Lease(run.job_id, run.attempts + 1)
     attempt = run.record.attempt(lease)

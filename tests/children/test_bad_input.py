@@ -60,6 +60,7 @@ _ASKED: list[tuple[Callable[[Context], Awaitable[Any]], str]] = [
     (lambda ctx: _drained(ctx.map("resize", ["a"])), "is not a mapping of arguments by name: 'a'"),  # type: ignore[list-item]
     (lambda ctx: _drained(ctx.map(resize, ["a"], concurrency=None)), "concurrency None is not"),  # type: ignore[call-overload]
     (lambda ctx: ctx.call(greet, name="Ana"), "'name' is an option of children and an argument"),
+    (lambda ctx: ctx.call("greet", name="Ana"), "'name' is an option of children and an argument"),
     (lambda ctx: _drained(ctx.map(greet, ["a"], tags=["b"])), "'tags' is an option of children"),
     (lambda ctx: ctx.call(resize, payload={"image": "a"}, width=2), "payload and width exclude"),
     (lambda ctx: _drained_twice(ctx.map(resize, ["a"])), "results of map 'resize' have been taken"),
@@ -79,18 +80,6 @@ def test_child_that_cannot_be_is_refused_in_one_line(cortex: Cortex) -> None:
         assert isinstance(error, CortexError), words
         assert words in error.message
         assert "\n" not in error.message
-
-
-@job
-async def label(ctx: Context, tags: str) -> None:
-    await ctx.call("label", tags=["a"])
-
-
-def test_argument_named_like_an_option_is_named_for_a_type_by_name(cortex: Cortex) -> None:
-    error = cortex.run_sync(label, tags="a").error
-    assert isinstance(error, CortexError)
-    assert error.message == "'tags' is an option of children and an argument of job type 'label'"
-    assert error.hint == "give all arguments in payload={…}"
 
 
 def test_map_that_is_never_iterated_is_named(cortex: Cortex) -> None:
