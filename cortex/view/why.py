@@ -26,6 +26,7 @@ from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import short_id, utc_time
 from cortex.domain.queueing.pauses import Pausable, PauseKind
+from cortex.domain.queueing.submit_rules import is_queue_of_key
 from cortex.domain.waiting import (
     BATCH,
     CHILD,
@@ -504,12 +505,15 @@ def _scheduled(f: WhyFacts) -> _Found | None:
 def _queue(f: WhyFacts) -> _Found | None:
     if f.queue is None or f.task is None or f.task.state != "QUEUED":
         return None
+    is_of_key = is_queue_of_key(f.queue.name)
     one = f"its queue {f.queue.name} runs one job after another"
+    if is_of_key:
+        one = "jobs of its singleton key run one after another"
     ahead = f"{_ahead(f)} before it" if f.ahead_count else "it comes next"
     if f.queue.head_id is None:
         return _Found(f"{one}; {ahead}") if f.ahead_count else None
     if f.queue.head_waits is not None:
-        one = f"its queue {f.queue.name} is strict"
+        one = one if is_of_key else f"its queue {f.queue.name} is strict"
         waits = _WAITS[f.queue.head_waits]
         sentence = f"{one}: job {f.queue.head_id} has begun and {waits}; {ahead}"
         return _Found(sentence, ways_out=(f"cortex why {f.queue.head_id}",))

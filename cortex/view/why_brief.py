@@ -4,6 +4,7 @@ from typing import Final
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
+from cortex.domain.queueing.submit_rules import is_queue_of_key
 from cortex.domain.why_facts import BreakerFacts, WhyFacts
 from cortex.view.why import Cause, misfit_text, why
 
@@ -33,6 +34,8 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
         case Cause.QUEUE if facts.queue is not None:
             head_id = facts.queue.head_id
             head = "others" if head_id is None else f"job {short_id(head_id)}"
+            if is_queue_of_key(facts.queue.name):
+                return f"behind {head} of its singleton key"
             return f"behind {head} in queue {facts.queue.name}"
         case Cause.PAUSED if facts.pause is not None:
             return f"{facts.pause.target.words} paused by {facts.pause.by}: {facts.pause.reason}"

@@ -20,7 +20,9 @@ from cortex.domain.queueing.submit_rules import (
     Throttle,
 )
 from cortex.durable.registry import job
-from cortex.store import dead_letters, idempotency, jobs
+from cortex.store import dead_letters, idempotency, jobs, why
+from cortex.view.why import why as explained
+from cortex.view.why_brief import brief
 from tests.support.life import Life
 from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.records.rows import submit as submit_by_sql
@@ -128,6 +130,16 @@ def test_a_replacing_singleton_keeps_the_newest(ruled: Life) -> None:
     ]
     reason = job_row(ruled.dsn, ids[1])["cancel_reason"]
     assert reason == f"replaced by job {ids[2]} with the same singleton key '7'"
+
+
+def test_why_names_the_singleton_and_not_its_queue(ruled: Life) -> None:
+    declare(ruled, Singleton("{customer}", when="queue"))
+    first, second = submit(ruled), submit(ruled)
+    ruled.claims(ruled.pod(POD, TYPE), TYPE)
+    facts = ruled.call(why.facts_of, second)
+    words = f"jobs of its singleton key run one after another, and job {first} is running"
+    assert explained(facts).sentence.startswith(words)
+    assert brief(facts) == f"behind job …{str(first)[-6:]} of its singleton key"
 
 
 @pytest.mark.parametrize("when", ["queue", "replace"])

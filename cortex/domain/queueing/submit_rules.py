@@ -21,6 +21,7 @@ PERIOD_MAX_S: Final = 30 * 86_400.0
 PUSHES: Final = 10
 """How many periods a debounce may move a job at most, unless it says otherwise."""
 _ARGUMENT: Final = re.compile(r"\{([^{}]*)\}")
+_QUEUE_OF_KEY: Final = re.compile(r"singleton:[0-9a-f]{32}")
 
 
 class OnConflict(StrEnum):
@@ -196,6 +197,11 @@ def check_arguments(
             f'job type "{job_type}" is a {kind} by {rule.key}: its payload has no "{missing[0]}"',
             hint="give the argument: the key is made of it",
         )
+
+
+def is_queue_of_key(queue: str) -> bool:
+    """Return whether the database named a queue, for the jobs of one key of a singleton."""
+    return _QUEUE_OF_KEY.fullmatch(queue) is not None
 
 
 def refuse_child(job_type: str, rule: SubmitRule | None) -> None:
