@@ -102,7 +102,7 @@ class AgentJobLimit:
         try:
             self.declared  # noqa: B018 -- checks the figures
         except UsageError as error:
-            raise UnfitError(f"is no limit: {error.message}: {error.hint}") from error
+            raise UnfitError(f"is refused: {error.message}: {error.hint}") from error
 
     @property
     def declared(self) -> JobLimit:
@@ -121,7 +121,10 @@ def _job_limits(
     kinds = [each.declared.kind for each in value]
     for index, kind in enumerate(kinds):
         if kind in kinds[:index]:
-            raise UnfitError(f"is the second limit of {kind}", path=(attribute.name, index))
+            same = f"{attribute.name}[{kinds.index(kind)}]"
+            raise UnfitError(
+                f"counts the same as {same}: keep one of them", path=(attribute.name, index)
+            )
 
 
 @attrs.frozen(kw_only=True)

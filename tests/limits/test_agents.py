@@ -128,14 +128,14 @@ def test_job_without_the_key_of_its_agent_is_refused(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "limit, words",
     [
-        ("{concurrency: 0}", "limits.jobs[0] is no limit: Concurrency(0): 0 is not a limit"),
+        ("{concurrency: 0}", "limits.jobs[0] is refused: Concurrency(0): 0 is not a limit"),
         ("{concurrency: 5, key: customer}", "key must be one of"),
         ("{rate: 5}", "has no per"),
         ("{rate: 5, per: week}", "per must be one of"),
         ("{rate: 5, per: day, key: model}", "has the key model"),
         ("{rate: 5, concurrency: 5}", "must have either concurrency or rate"),
         ("{concurrency: 5, per: day}", "is not per time"),
-        ("{concurrency: 5}\n  - {concurrency: 6}", "limits.jobs[1] is the second limit of running"),
+        ("{concurrency: 5}\n  - {concurrency: 6}", "limits.jobs[1] counts the same as jobs[0]"),
     ],
 )
 def test_limit_that_is_none_is_refused_with_its_line(limit: str, words: str) -> None:
