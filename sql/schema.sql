@@ -1904,37 +1904,40 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
-    IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
-               OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN
-        PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
-    END IF;
-    -- Last of all: it merges submits into jobs that exist.
-    IF EXISTS (SELECT FROM cortex.submit_rule r WHERE r.type = ANY (types)) THEN
-        SELECT a.* INTO ruled
-        FROM cortex_worker.apply_rules(ids, types, payloads, tenants, queue_names, run_ats, job_keys) a;
-        IF ruled.kept = '{}' THEN
-            RETURN '{}';
+    -- One probe tells that no type has limits or rules.
+    IF EXISTS (SELECT FROM cortex.limited_type) OR EXISTS (SELECT FROM cortex.submit_rule) THEN
+        IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
+                   OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN
+            PERFORM cortex.refuse_without_limit_key(types, payloads, agents, tenants, queue_names);
         END IF;
-        payloads := ruled.payloads;
-        queue_names := ruled.queue_names;
-        run_ats := ruled.run_ats;
-        job_keys := ruled.job_keys;
-        IF ruled.kept IS NOT NULL THEN
-            ids := cortex_worker.at_places(ids, ruled.kept);
-            types := cortex_worker.at_places(types, ruled.kept);
-            payloads := cortex_worker.at_places(payloads, ruled.kept);
-            agents := cortex_worker.at_places(agents, ruled.kept);
-            tenants := cortex_worker.at_places(tenants, ruled.kept);
-            queue_names := cortex_worker.at_places(queue_names, ruled.kept);
-            priorities := cortex_worker.at_places(priorities, ruled.kept);
-            run_ats := cortex_worker.at_places(run_ats, ruled.kept);
-            worker_attempts := cortex_worker.at_places(worker_attempts, ruled.kept);
-            max_retries := cortex_worker.at_places(max_retries, ruled.kept);
-            timeouts_s := cortex_worker.at_places(timeouts_s, ruled.kept);
-            job_keys := cortex_worker.at_places(job_keys, ruled.kept);
-            tags := cortex_worker.at_places(tags, ruled.kept);
-            traceparents := cortex_worker.at_places(traceparents, ruled.kept);
-            due_bys := cortex_worker.at_places(due_bys, ruled.kept);
+        -- Last of all: it merges submits into jobs that exist.
+        IF EXISTS (SELECT FROM cortex.submit_rule r WHERE r.type = ANY (types)) THEN
+            SELECT a.* INTO ruled
+            FROM cortex_worker.apply_rules(ids, types, payloads, tenants, queue_names, run_ats, job_keys) a;
+            IF ruled.kept = '{}' THEN
+                RETURN '{}';
+            END IF;
+            payloads := ruled.payloads;
+            queue_names := ruled.queue_names;
+            run_ats := ruled.run_ats;
+            job_keys := ruled.job_keys;
+            IF ruled.kept IS NOT NULL THEN
+                ids := cortex_worker.at_places(ids, ruled.kept);
+                types := cortex_worker.at_places(types, ruled.kept);
+                payloads := cortex_worker.at_places(payloads, ruled.kept);
+                agents := cortex_worker.at_places(agents, ruled.kept);
+                tenants := cortex_worker.at_places(tenants, ruled.kept);
+                queue_names := cortex_worker.at_places(queue_names, ruled.kept);
+                priorities := cortex_worker.at_places(priorities, ruled.kept);
+                run_ats := cortex_worker.at_places(run_ats, ruled.kept);
+                worker_attempts := cortex_worker.at_places(worker_attempts, ruled.kept);
+                max_retries := cortex_worker.at_places(max_retries, ruled.kept);
+                timeouts_s := cortex_worker.at_places(timeouts_s, ruled.kept);
+                job_keys := cortex_worker.at_places(job_keys, ruled.kept);
+                tags := cortex_worker.at_places(tags, ruled.kept);
+                traceparents := cortex_worker.at_places(traceparents, ruled.kept);
+                due_bys := cortex_worker.at_places(due_bys, ruled.kept);
+            END IF;
         END IF;
     END IF;
     IF are_new THEN
