@@ -41,7 +41,7 @@ BUDGETS_S: Final = {
     "tests/batches": 2.5,  # one of them kills pods
     "tests/bench": 1.0,
     "tests/callbacks": 10.0,  # three of them kill pods
-    "tests/chaos": 38.5,
+    "tests/chaos": 39.5,
     "tests/cli": 47.0,
     "tests/children": 12.0,
     "tests/client": 3.5,
@@ -60,7 +60,7 @@ BUDGETS_S: Final = {
     "tests/mcp_server": 11.0,  # an assistant and its server, most of them in the test's process
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
-    "tests/store": 60.0,
+    "tests/store": 60.5,
     "tests/tui": 97.5,
     "tests/tui_waits": 2.0,  # trees of jobs, pauses, limits, output of code
     "tests/unit": 50.5,
