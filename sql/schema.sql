@@ -1187,7 +1187,7 @@ CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task REFERENCING OL
 
 -- Named queues whose next task may be able to begin: a promote looks at these, and at no other, and deletes the rows.
 CREATE TABLE cortex_worker.queue_due (
-    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Tells the rows of one queue apart.
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Number of the row.
     queue text NOT NULL,  -- The queue.
     due_at timestamptz NOT NULL,  -- When to look: -infinity once the task before has made room, else the start of the task that waits.
     CONSTRAINT queue_due_pkey PRIMARY KEY (id)
@@ -1362,8 +1362,8 @@ BEGIN
         WHERE p.kind = 'queue' AND p.name = coalesce(pause_of_task.queue_name, '')));
 END $function$;
 
--- What a claim may take while queues, tenants or jobs are paused or ready tasks have deadlines; locked. A table of the place of each task, its job, and what orders them.
-CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+-- Ready tasks of these names that no pause holds back, without suspects: up to so many of each by deadline, and as many by age; locked.
+CREATE FUNCTION cortex_worker.due_of(tasks text[], most bigint)
  RETURNS TABLE(place tid, job_id uuid, priority smallint, due_by timestamp with time zone, run_at timestamp with time zone, id bigint)
  LANGUAGE plpgsql
 AS $function$
@@ -1373,24 +1373,7 @@ DECLARE
     -- What these hold back at the front is soon PAUSED, by the runner `line`.
     is_picky boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('job', 'tenant'));
 BEGIN
-    -- A task with a deadline is read twice, by deadline and with all others, and given once.
-    IF NOT is_default_paused THEN
-        RETURN QUERY
-        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND (t.queue_name IS NULL
-                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
-            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
-    ELSE
+    IF is_default_paused THEN
         -- By the index of named queues: the default one may be long.
         RETURN QUERY
         SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
@@ -1399,30 +1382,44 @@ BEGIN
               AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+        RETURN;
     END IF;
+    -- A task with a deadline is read twice, by deadline and with all others, and given once.
+    RETURN QUERY
+    SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+        WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+          AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
+    UNION ALL
+    SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+        WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+          AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex_worker.due_of(text[],bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.due_of(text[],bigint) TO cortex_runtime;
+
+-- What a claim may take while queues, tenants or jobs are paused or ready tasks have deadlines; locked. A table of the place of each task, its job, and what orders them.
+CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+ RETURNS TABLE(place tid, job_id uuid, priority smallint, due_by timestamp with time zone, run_at timestamp with time zone, id bigint)
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT t.* FROM cortex_worker.due_of(tasks, most) t;
     RETURN QUERY
     SELECT t.* FROM (
         SELECT t.* FROM unnest(tasks || isolated) AS known(task) CROSS JOIN LATERAL (
             SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect AND cortex_worker.pause_of(t.job_id) IS NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
             ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
-              AND NOT is_default_paused
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.due_by, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t) t
+        SELECT t.* FROM cortex_worker.due_of(isolated, most_isolated) t) t
     ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT most_isolated;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex_worker.due_beside_pauses(text[],text[],bigint,bigint) FROM PUBLIC;
@@ -1904,7 +1901,7 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
-    -- One probe tells that no type has limits or rules.
+    -- Most installations have neither limits nor rules: one probe spares them both checks.
     IF EXISTS (SELECT FROM cortex.limited_type) OR EXISTS (SELECT FROM cortex.submit_rule) THEN
         IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
                    OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN
@@ -2342,10 +2339,7 @@ CREATE FUNCTION cortex.budget_window(of_budget cortex.budget, of_lineage uuid)
  RETURNS text
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-SELECT CASE WHEN of_budget.period <> 'run' THEN (cortex.now() AT TIME ZONE 'UTC')::date::text
-       WHEN of_budget.scope = 'job' THEN of_budget.subject ELSE of_lineage::text END $function$;
+RETURN CASE WHEN ((of_budget).period <> 'run'::text) THEN (((cortex.now() AT TIME ZONE 'UTC'::text))::date)::text WHEN ((of_budget).scope = 'job'::text) THEN (of_budget).subject ELSE (of_lineage)::text END;
 
 -- The budgets of the job with which a lineage began, its share among them.
 CREATE FUNCTION cortex.budgets_of(of_lineage uuid)
@@ -2508,10 +2502,7 @@ BEGIN
             SELECT DISTINCT coalesce(j.lineage_id, j.id)::text FROM cortex.ancestors(of_job) AS a(id)
             JOIN cortex.job_record j ON j.id = a.id);
     END IF;
-    SELECT array_agg(b.id ORDER BY b.id),
-           array_agg(CASE WHEN b.period <> 'run' THEN today::text WHEN b.scope = 'job' THEN b.subject
-                     ELSE of_lineage::text END ORDER BY b.id)
-    INTO known, windows
+    SELECT array_agg(b.id ORDER BY b.id), array_agg(cortex.budget_window(b, of_lineage) ORDER BY b.id) INTO known, windows
     FROM (SELECT 'job' AS scope, l.id AS subject FROM unnest(lines) AS l(id)
           UNION ALL
           VALUES ('tenant', of_tenant), ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) mine
@@ -6972,7 +6963,7 @@ CREATE INDEX callback_of_job ON cortex.callback USING btree (lineage_id);
 GRANT INSERT, SELECT, UPDATE ON cortex.callback TO cortex_runtime;
 GRANT SELECT (id, lineage_id, step, name, schema, opened_at, expires_at) ON cortex.callback TO cortex_reader;
 
--- Job types and agents with limits, as the pod declared them that registered last, or whoever applied the agent. Few.
+-- Job types and agents with limits. The pod that registered last declares those of its types, and whoever applies an agent those of the agent. Few.
 CREATE TABLE cortex.limited_type (
     type text NOT NULL,  -- The job type, or agent:NAME.
     spec jsonb NOT NULL,  -- Its limits, in their order.

@@ -272,8 +272,8 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
 -- ------------------------------------------------------------------ named queues that may move on
 
 -- Appended to, never updated: those who submit to one queue, or end its jobs, do not wait for each other. A queue may be
--- named several times. Each change that may let the next task of a queue begin names it in its own transaction, so whoever
--- sees the name sees the change.
+-- named several times. Each change that may let the next task of a queue begin names it in its own transaction: a promote
+-- that sees the name also sees the change.
 CREATE TABLE cortex_worker.queue_due (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text NOT NULL,
@@ -285,7 +285,7 @@ CREATE TABLE cortex_worker.queue_due (
 );
 COMMENT ON TABLE cortex_worker.queue_due IS
     'Named queues whose next task may be able to begin: a promote looks at these, and at no other, and deletes the rows.';
-COMMENT ON COLUMN cortex_worker.queue_due.id IS 'Tells the rows of one queue apart.';
+COMMENT ON COLUMN cortex_worker.queue_due.id IS 'Number of the row.';
 COMMENT ON COLUMN cortex_worker.queue_due.queue IS 'The queue.';
 COMMENT ON COLUMN cortex_worker.queue_due.due_at IS
     'When to look: -infinity once the task before has made room, else the start of the task that waits.';
@@ -451,7 +451,7 @@ COMMENT ON FUNCTION cortex_worker.pause_of_task IS
     'The same, or the pause of its queue: of what would take places in limits meanwhile.';
 
 -- Apart from the statement `claim`, which would set up the plans of all this at each call.
-CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+CREATE FUNCTION cortex_worker.due_of(tasks text[], most bigint)
     RETURNS TABLE (place tid, job_id uuid, priority smallint, due_by timestamptz, run_at timestamptz, id bigint)
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -460,24 +460,7 @@ DECLARE
     -- What these hold back at the front is soon PAUSED, by the runner `line`.
     is_picky boolean := EXISTS (SELECT FROM cortex_worker.pause p WHERE p.kind IN ('job', 'tenant'));
 BEGIN
-    -- A task with a deadline is read twice, by deadline and with all others, and given once.
-    IF NOT is_default_paused THEN
-        RETURN QUERY
-        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND (t.queue_name IS NULL
-                   OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
-            ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
-    ELSE
+    IF is_default_paused THEN
         -- By the index of named queues: the default one may be long.
         RETURN QUERY
         SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
@@ -486,37 +469,50 @@ BEGIN
               AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
             ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+        RETURN;
     END IF;
+    -- A task with a deadline is read twice, by deadline and with all others, and given once.
+    RETURN QUERY
+    SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+        WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
+          AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        ORDER BY t.priority, t.due_by, t.id LIMIT most FOR UPDATE SKIP LOCKED) t
+    UNION ALL
+    SELECT t.* FROM unnest(tasks) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
+        WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
+          AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        ORDER BY t.priority, t.run_at, t.id LIMIT most FOR UPDATE SKIP LOCKED) t;
+END $$;
+COMMENT ON FUNCTION cortex_worker.due_of IS
+    'Ready tasks of these names that no pause holds back, without suspects: up to so many of each by deadline, and as many '
+    'by age; locked.';
+
+CREATE FUNCTION cortex_worker.due_beside_pauses(tasks text[], isolated text[], most bigint, most_isolated bigint)
+    RETURNS TABLE (place tid, job_id uuid, priority smallint, due_by timestamptz, run_at timestamptz, id bigint)
+    LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT t.* FROM cortex_worker.due_of(tasks, most) t;
     RETURN QUERY
     SELECT t.* FROM (
         SELECT t.* FROM unnest(tasks || isolated) AS known(task) CROSS JOIN LATERAL (
             SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
+            WHERE t.task = known.task AND t.state = 'READY' AND t.is_suspect AND cortex_worker.pause_of(t.job_id) IS NULL
               AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
             ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect AND t.due_by IS NOT NULL
-              AND NOT is_default_paused
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.due_by, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t
-        UNION ALL
-        SELECT t.* FROM unnest(isolated) AS known(task) CROSS JOIN LATERAL (
-            SELECT t.ctid, t.job_id, t.priority, t.due_by, t.run_at, t.id FROM cortex_worker.task t
-            WHERE t.task = known.task AND t.state = 'READY' AND NOT t.is_suspect
-              AND (NOT is_picky OR cortex_worker.pause_of(t.job_id) IS NULL)
-              AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
-            ORDER BY t.priority, t.run_at, t.id LIMIT most_isolated FOR UPDATE SKIP LOCKED) t) t
+        SELECT t.* FROM cortex_worker.due_of(isolated, most_isolated) t) t
     ORDER BY t.priority, t.due_by, t.run_at, t.id LIMIT most_isolated;
 END $$;
 COMMENT ON FUNCTION cortex_worker.due_beside_pauses IS
     'What a claim may take while queues, tenants or jobs are paused or ready tasks have deadlines; locked. A table of '
     'the place of each task, its job, and what orders them.';
-REVOKE EXECUTE ON FUNCTION cortex_worker.due_beside_pauses FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex_worker.due_beside_pauses TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex_worker.due_of, cortex_worker.due_beside_pauses FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex_worker.due_of, cortex_worker.due_beside_pauses TO cortex_runtime;
 
 -- ------------------------------------------------------------------ strict queues
 

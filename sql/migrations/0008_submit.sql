@@ -317,7 +317,7 @@ BEGIN
                       HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
-    -- One probe tells that no type has limits or rules.
+    -- Most installations have neither limits nor rules: one probe spares them both checks.
     IF EXISTS (SELECT FROM cortex.limited_type) OR EXISTS (SELECT FROM cortex.submit_rule) THEN
         IF EXISTS (SELECT FROM cortex.limited_type l WHERE l.type = ANY (types)
                    OR starts_with(l.type, 'agent:') AND substr(l.type, 7) = ANY (agents)) THEN

@@ -112,10 +112,11 @@ CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 GRANT SELECT ON cortex.budget TO cortex_runtime;
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget_use, cortex.reservation TO cortex_runtime;
 
+-- Without settings of its own: it becomes part of the statements that use it.
 CREATE FUNCTION cortex.budget_window(of_budget cortex.budget, of_lineage uuid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT CASE WHEN of_budget.period <> 'run' THEN (cortex.now() AT TIME ZONE 'UTC')::date::text
-       WHEN of_budget.scope = 'job' THEN of_budget.subject ELSE of_lineage::text END $$;
+    LANGUAGE sql STABLE
+    RETURN CASE WHEN of_budget.period <> 'run' THEN (cortex.now() AT TIME ZONE 'UTC')::date::text
+           WHEN of_budget.scope = 'job' THEN of_budget.subject ELSE of_lineage::text END;
 COMMENT ON FUNCTION cortex.budget_window IS
     'The run or the day of a budget in which the calls of a lineage count: that of a job counts those of its children, too.';
 
@@ -273,10 +274,7 @@ BEGIN
             SELECT DISTINCT coalesce(j.lineage_id, j.id)::text FROM cortex.ancestors(of_job) AS a(id)
             JOIN cortex.job_record j ON j.id = a.id);
     END IF;
-    SELECT array_agg(b.id ORDER BY b.id),
-           array_agg(CASE WHEN b.period <> 'run' THEN today::text WHEN b.scope = 'job' THEN b.subject
-                     ELSE of_lineage::text END ORDER BY b.id)
-    INTO known, windows
+    SELECT array_agg(b.id ORDER BY b.id), array_agg(cortex.budget_window(b, of_lineage) ORDER BY b.id) INTO known, windows
     FROM (SELECT 'job' AS scope, l.id AS subject FROM unnest(lines) AS l(id)
           UNION ALL
           VALUES ('tenant', of_tenant), ('agent', (SELECT a.name FROM cortex.agent a WHERE a.id = of_agent))) mine

@@ -19,7 +19,8 @@ CREATE TABLE cortex.limited_type (
     changed_at timestamptz NOT NULL DEFAULT cortex.now()
 );
 COMMENT ON TABLE cortex.limited_type IS
-    'Job types and agents with limits, as the pod declared them that registered last, or whoever applied the agent. Few.';
+    'Job types and agents with limits. The pod that registered last declares those of its types, and whoever applies an '
+    'agent those of the agent. Few.';
 COMMENT ON COLUMN cortex.limited_type.type IS 'The job type, or agent:NAME.';
 COMMENT ON COLUMN cortex.limited_type.spec IS 'Its limits, in their order.';
 COMMENT ON COLUMN cortex.limited_type.holds IS
