@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import attrs
@@ -207,7 +207,7 @@ class FlowRun:
                     if _is_tried_again(step, failure, failures):
                         failed[index] = failure
                     elif step.on_error == "fail":
-                        raise _spent(step.name, failure, failures, error) from error
+                        _give_up(step.name, failure, failures, error)
                     else:
                         outcomes[index] = _failed(failure)
                     continue
@@ -284,12 +284,10 @@ class FlowRun:
             return await self._called(step, _try_key(step, key, failures), given)
         except DivergedError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- raised again, unless another try follows
             failure = _failure_of(error)
-            if not failure.cls.is_transient:
-                raise
-            if failures >= step.retry.max:
-                raise _spent(key, failure, failures, error) from error
+            if not _is_tried_again(step, failure, failures):
+                _give_up(key, failure, failures, error)
         pause_s = self._pause_s(step.retry, failures + 1, failure)
         await self._note(key, failures + 1, failure.message)
         await self._report(key, failure, f"tried again in {pause_s:.1f} s")
@@ -462,11 +460,12 @@ def _is_tried_again(step: FlowStep, failure: Failure, failures: int) -> bool:
     return step.retry is not None and failure.cls.is_transient and failures < step.retry.max
 
 
-def _spent(key: str, failure: Failure, failures: int, error: Exception) -> Exception:
-    """Return the error of a step that is not tried again: what failed, or how often it did."""
+def _give_up(key: str, failure: Failure, failures: int, error: Exception) -> NoReturn:
+    """Raise the error of a step that is not tried again: what failed, or how often it did."""
     if not failure.cls.is_transient or not failures:
-        return error
-    return _SpentError(failure, f"step {key!r} failed {failures + 1} times: {describe(error)}")
+        raise error
+    message = f"step {key!r} failed {failures + 1} times: {describe(error)}"
+    raise _SpentError(failure, message) from error
 
 
 def _failed(failure: Failure) -> Outcome:

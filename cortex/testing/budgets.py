@@ -47,7 +47,7 @@ class MemoryShare:
 
         Raises `Suspended` if it is spent, and `RejectedError` if the model has no known price.
         """
-        most = estimate.cost_usd if self.unit is Unit.USD else Decimal(estimate.tokens)
+        most = self._most(estimate)
         if most is None:
             raise unpriced(model, self.name)
         spent = sum((used for each, used in self._spent.items() if each != call), Decimal(0))
@@ -59,8 +59,10 @@ class MemoryShare:
 
     def hold(self, call: Call, estimate: Estimate) -> None:
         """Keep room for a call."""
-        most = estimate.cost_usd if self.unit is Unit.USD else estimate.tokens
-        self._reserved[call] = Decimal(most or 0)
+        self._reserved[call] = self._most(estimate) or Decimal(0)
+
+    def _most(self, estimate: Estimate) -> Decimal | None:
+        return estimate.cost_usd if self.unit is Unit.USD else Decimal(estimate.tokens)
 
     def book(self, call: Call, usage: Usage, cost_usd: Decimal | None) -> None:
         """Book what a call has used, and return its room."""
