@@ -88,7 +88,7 @@ class AgentJobLimit:
     per: Literal["second", "minute", "hour", "day"] | None = None
     unit: Literal["jobs", "tokens"] | None = None
     key: Literal["tenant", "queue", "folder", "model"] | None = None
-    """What it is counted for: of an agent's jobs, only these differ."""
+    """Attribute whose values are counted apart; the jobs of an agent differ in no other."""
 
     def __attrs_post_init__(self) -> None:
         if (self.concurrency is None) == (self.rate is None):

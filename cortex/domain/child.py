@@ -37,7 +37,7 @@ class ChildTerms:
     is_detached: bool = False
     """They go on when their parent ends."""
     budget: Mapping[str, Decimal] | None = None
-    """What each of them may spend, by the unit; see `checked_share`."""
+    """Amount that each of them may spend, by unit; see `checked_share`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what is given, as `cortex.spawn_children` reads it."""

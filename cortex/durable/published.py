@@ -56,7 +56,7 @@ class _Pending:
     """What was assigned and not sent."""
 
     values: dict[str, str | None] = attrs.field(factory=dict)
-    """By key; None: it was deleted."""
+    """JSON text by key; None for a key that was deleted."""
     certain: set[str] = attrs.field(factory=set)
     """The keys that were not only assigned by a replay."""
     progress: JobProgress | None = None

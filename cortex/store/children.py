@@ -212,7 +212,7 @@ class TreeJob:
     """It was never submitted: its parent has ended."""
     parent_id: UUID | None
     budgets: tuple[OwnBudget, ...]
-    """Of the job itself: the share that its parent gave it, and what people set."""
+    """Budgets of the job itself: the share that its parent gave it, and what people set."""
 
 
 @attrs.frozen(kw_only=True)

@@ -131,7 +131,7 @@ class ShownJob(ListedJob):
     parent_id: UUID | None
     """The job that submitted it."""
     budgets: tuple[OwnBudget, ...]
-    """Of the job itself: the share that its parent gave it, and what people set."""
+    """Budgets of the job itself: the share that its parent gave it, and what people set."""
     has_children: bool | None
     error_class: str | None
     error_source: str | None

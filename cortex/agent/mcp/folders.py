@@ -1,8 +1,8 @@
 """The folders of programs that serve MCP: held while in use, removed later if their pod was killed.
 
 Invariants: a folder of a living process is never removed, also if that process is in another
-container with the same temporary folder: its lock tells, and ends with it. Only folders of this
-user are removed, and no link is followed.
+container with the same temporary folder: the process holds a lock on it until it ends. Only folders
+of this user are removed, and no link is followed.
 
 On failure: what cannot be removed stays; a later pod tries again.
 """
@@ -22,7 +22,7 @@ PREFIX: Final = "cortex-mcp-"
 YOUNG_S: Final = 60.0
 """A younger folder may be one that its process has not locked yet."""
 REMOVED_MAX: Final = 1_000
-"""By one process."""
+"""Number of folders that one process removes."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

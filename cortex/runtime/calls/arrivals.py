@@ -1,4 +1,4 @@
-"""What comes for jobs that run: signals and ends of children, for waits beside their steps.
+"""Signals and ends of children that come for running jobs, which wait for them beside their steps.
 
 Reads: what wakes waiting jobs, for all jobs of the pod that wait so, in one query for a hint.
 Invariants: nothing depends on it: such jobs look again by themselves, ever more rarely.
