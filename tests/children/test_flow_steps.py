@@ -91,6 +91,10 @@ def test_child_that_keeps_failing_fails_the_flow_or_its_step(cortex: Cortex) -> 
     assert "step 'twice' failed 2 times" in str(error)
     error = cortex.run_sync(flow, steps=[doubles({"number": -1})], inputs={}).error
     assert isinstance(error, ChildFailedError)
+    mapped = doubles({"number": "${{ item }}"}, for_each=[-1])
+    error = cortex.run_sync(flow, steps=[mapped], inputs={}).error
+    assert isinstance(error, ChildFailedError)
+    assert error.__cause__ is not error
     each = {"for_each": [-1, 5], "on_error": "continue"}
     steps = [doubles({"number": "${{ item }}"}, **each)]
     run = cortex.run_sync(flow, steps=steps, inputs={})
